@@ -1,0 +1,35 @@
+"""Config of an edge worker, each default written once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from edge_worker.core.batcher import BatchLimits
+from edge_worker.core.placement import Policy
+from edge_worker.pipeline import RequestLimits
+from edge_worker.segment_run import SegmentLimits
+from nearsay.runtime.config import ServiceConfig
+from nearsay.runtime.link import LinkLimits
+from nearsay.text.engine import Device
+
+
+class EdgeConfig(ServiceConfig, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One edge worker. Nested structs hold the bounds of the parts that they are named for."""
+
+    port: int = 8110
+    admin_port: int = 8111
+    origins: tuple[str, ...] = ()  # "ws://127.0.0.1:8120/link"
+    models: tuple[Path, ...] = ()  # folders beside the places that are always looked at
+    pairs: tuple[str, ...] = ()  # "en-de"; empty = every pair with an edge model
+    device: Device = "auto"
+    threads: int = 1  # of one engine
+    load_report_s: float = 0.5
+    link: LinkLimits = LinkLimits()
+    placement: Policy = Policy()
+    batch: BatchLimits = BatchLimits()
+    request: RequestLimits = RequestLimits()
+    segment: SegmentLimits = SegmentLimits()
+
+    def __post_init__(self) -> None:
+        if self.threads < 1 or self.load_report_s <= 0:
+            raise ValueError("'threads' and 'load_report_s' must be positive")

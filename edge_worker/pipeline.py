@@ -1,0 +1,162 @@
+"""Text in, text out: `translate` cuts a request into segments, runs them, and joins them in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+import msgspec
+
+from edge_worker.core.join import Join, Piece
+from edge_worker.core.laps import Laps
+from edge_worker.core.placement import Policy
+from edge_worker.core.segmenter import Segmented, segment
+from edge_worker.engine_thread import Run
+from edge_worker.models import Models
+from edge_worker.origin_client import OriginClient
+from edge_worker.segment_run import SegmentLimits, SegmentRuns
+from edge_worker.together import together
+from nearsay.runtime.clock import Clock
+from nearsay.runtime.metrics import Metrics
+from nearsay.runtime.tasks import Tasks
+from nearsay.wire.errors import DeadlineExceeded, InvalidRequest
+from nearsay.wire.messages import Translate, Translated, TranslatedText, Update
+
+Emit = Callable[[Update], None]
+
+
+class RequestLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds of one request."""
+
+    texts_max: int = 1024
+    characters_max: int = 2_000_000  # of all texts together
+    segments_in_flight_max: int = 64  # the others wait here, so that one long text doesn't fill the queues
+    inline_characters_max: int = 16_384  # longer texts are cut off the event loop
+
+
+class Pipeline:
+    """Everything an edge does with a `Translate`, whoever sent it."""
+
+    def __init__(
+        self,
+        models: Models,
+        origins: OriginClient,
+        *,
+        policy: Policy,
+        limits: RequestLimits,
+        segment_limits: SegmentLimits,
+        offload: Run,
+        metrics: Metrics,
+        clock: Clock,
+        tasks: Tasks,
+    ) -> None:
+        self._models = models
+        self._origins = origins
+        self._policy = policy
+        self._limits = limits
+        self._segment_limits = segment_limits
+        self._offload = offload
+        self._metrics = metrics
+        self._clock = clock
+        self._tasks = tasks
+
+    async def translate(self, request: Translate, received: float, emit: Emit | None) -> Translated:
+        """Translate all texts; `emit` gets the updates in showing order. Raises any NearsayError.
+
+        `received` is the instant (monotonic seconds) at which the message was read: its budget counts from there.
+        """
+        laps = Laps(received)
+        deadline = received + request.budget_ms / 1000.0
+        self._check(request, deadline)
+        pair = self._models.pair(request.source, request.target)
+        runs = SegmentRuns(
+            request,
+            pair,
+            self._origins,
+            deadline=deadline,
+            policy=self._policy,
+            limits=self._segment_limits,
+            metrics=self._metrics,
+            clock=self._clock,
+            tasks=self._tasks,
+        )
+        joins = [Join(item, await self._segment(text, request.source)) for item, text in enumerate(request.texts)]
+        laps.lap("segment", self._clock())
+        laps = await self._run(joins, runs, laps, emit)
+        texts = tuple(_answer(join, request) for join in joins)
+        ended = self._clock()
+        laps.lap("join", ended)
+        return Translated(texts, laps.ms, (ended - received) * 1000.0)
+
+    def _check(self, request: Translate, deadline: float) -> None:
+        """What the door must refuse, whoever is at it."""
+        if self._clock() >= deadline:
+            raise DeadlineExceeded("no time was left")
+        if request.source == "auto":
+            raise InvalidRequest(code="detection_unavailable")
+        if not request.texts:
+            raise InvalidRequest(code="empty_text")
+        if len(request.texts) > self._limits.texts_max:
+            raise InvalidRequest(f"at most {self._limits.texts_max} texts", code="text_too_long")
+        if sum(map(len, request.texts)) > self._limits.characters_max:
+            raise InvalidRequest(f"at most {self._limits.characters_max} characters", code="text_too_long")
+
+    async def _segment(self, text: str, language: str) -> Segmented:
+        if len(text) <= self._limits.inline_characters_max:
+            return segment(text, language)
+        return await self._offload(lambda: segment(text, language))
+
+    async def _run(self, joins: list[Join], runs: SegmentRuns, laps: Laps, emit: Emit | None) -> Laps:
+        """Run every segment; the laps of the one that finished last."""
+        work = [(join, index) for join in joins for index in range(len(join.segments))]
+        if not work:
+            return laps
+        if len(work) == 1:  # the common case pays for no task
+            await _run_one(runs, *work[0], laps, emit)
+            return laps
+        left = iter(work)
+        latest = laps
+
+        async def worker() -> None:
+            nonlocal latest
+            for join, index in left:
+                fork = laps.fork()
+                fork.lap("edge_queue", self._clock())
+                await _run_one(runs, join, index, fork, emit)
+                if fork.last >= latest.last:
+                    latest = fork
+                await asyncio.sleep(0)  # segments that wait for nothing must not keep the loop
+
+        workers = min(len(work), self._limits.segments_in_flight_max)
+        await together(self._tasks, [worker] * workers, name="segments")
+        return latest
+
+
+async def _run_one(runs: SegmentRuns, join: Join, index: int, laps: Laps, emit: Emit | None) -> None:
+    show = partial(_show, join, index, emit) if emit is not None else None
+    piece = await runs.translate(join.segments[index], laps, show)
+    _show(join, index, emit, piece)
+
+
+def _show(join: Join, index: int, emit: Emit | None, piece: Piece) -> None:
+    updates = join.add(index, piece)
+    if emit is not None:
+        for update in updates:
+            emit(update)
+
+
+def _answer(join: Join, request: Translate) -> TranslatedText:
+    pieces = join.pieces()
+    best = next((piece for piece in reversed(pieces) if piece.tier == "origin"), None)
+    best = best or next((piece for piece in reversed(pieces) if piece.model), Piece(""))
+    degraded = next((piece.degraded for piece in pieces if piece.degraded), "")
+    return TranslatedText(
+        text=join.text(),
+        source=request.source,
+        tier=best.tier,
+        model=best.model,
+        segments=join.segment_texts() if request.segments else (),
+        degraded=bool(degraded),
+        degraded_reason=degraded,
+    )

@@ -1,0 +1,220 @@
+"""One segment's way through this edge: tokenise, place, run here or far away, detokenise; split what is too long."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import msgspec
+
+from edge_worker.core.join import Piece
+from edge_worker.core.laps import Laps
+from edge_worker.core.placement import Facts, Policy, place
+from edge_worker.core.segmenter import Segment, split_long
+from edge_worker.models import Local, Pair
+from edge_worker.origin_client import OriginClient
+from edge_worker.parts import Show, merged, shows_of_parts
+from edge_worker.submission import decoded, growing, submission
+from edge_worker.together import together
+from nearsay.runtime.clock import Clock
+from nearsay.runtime.metrics import Metrics
+from nearsay.runtime.tasks import Tasks
+from nearsay.text.engine import LocalInput, LocalOutput
+from nearsay.text.vocab import Vocab
+from nearsay.wire.errors import Cancelled, NearsayError, Unavailable
+from nearsay.wire.messages import Translate
+
+SPLIT_TOKENS_MIN = 8  # a piece this short that still overruns its target is a loop: its source stands instead
+
+
+class SegmentLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds of one segment."""
+
+    source_tokens_max: int = 128  # longer segments are split; students are trained on sentences
+    target_tokens_max: int = 256
+    fallback_reserve_ms: float = 100.0  # kept back from an origin's budget, so that the edge can still answer
+    fallback_share_max: float = 0.25  # but at most this share of it
+
+
+class SegmentRuns:
+    """The segments of one request: what they have in common, and `translate` for each."""
+
+    def __init__(
+        self,
+        request: Translate,
+        pair: Pair,
+        origins: OriginClient,
+        *,
+        deadline: float,
+        policy: Policy,
+        limits: SegmentLimits,
+        metrics: Metrics,
+        clock: Clock,
+        tasks: Tasks,
+    ) -> None:
+        self._request = request
+        self._pair = pair
+        self._origins = origins
+        self._deadline = deadline
+        self._policy = policy
+        self._limits = limits
+        self._metrics = metrics
+        self._clock = clock
+        self._tasks = tasks
+
+    async def translate(self, segment: Segment, laps: Laps, show: Show | None) -> Piece:
+        """The final state of one segment; `show` gets its drafts and partial states. Raises any NearsayError."""
+        if not any(char.isalpha() for char in segment.text):
+            return Piece(segment.text)
+        pair = self._pair
+        ids = self._vocab().encode(segment.text)
+        now = self._clock()
+        laps.lap("tokenise", now)
+        if len(ids) > self._limits.source_tokens_max:
+            return await self._split(segment, self._limits.source_tokens_max, laps, show)
+        facts = Facts(
+            tier=self._request.tier,
+            tokens=len(ids),
+            local=pair.local is not None,
+            local_ms=pair.local.model.expected_ms(len(ids), self._request.priority) if pair.local else 0.0,
+            origin=pair.origin_state,
+            budget_ms=(self._deadline - now) * 1000.0,
+        )
+        placement = place(facts, self._policy)
+        self._metrics.count("placed", place=placement.place, reason=placement.reason)
+        if placement.place == "local":
+            return await self._local(segment, ids, laps, placement.degraded)
+        if placement.place == "both" and (show is not None or self._wants_draft()):
+            return await self._both(segment, ids, laps, show)
+        return await self._far(segment, ids, laps, show)
+
+    # ---- here --------------------------------------------------------------------------------------------------------
+
+    async def _local(self, segment: Segment, ids: Sequence[int], laps: Laps, degraded: str) -> Piece:
+        assert self._pair.local is not None
+        output = await self._run(self._pair.local, segment, ids, laps)
+        if output.truncated:
+            return await self._halve(segment, ids, laps)
+        return self._piece(self._pair.local, output, laps, degraded)
+
+    async def _run(self, local: Local, segment: Segment, ids: Sequence[int], laps: Laps) -> LocalOutput:
+        source = LocalInput(segment.text, tuple(ids))
+        answer = await local.model.translate(source, priority=self._request.priority, deadline=self._deadline)
+        laps.lap("edge_queue", answer.began)
+        laps.lap("edge_run", answer.ended)
+        return answer.output
+
+    def _piece(self, local: Local, output: LocalOutput, laps: Laps, degraded: str = "") -> Piece:
+        text = output.text if output.text is not None else local.target.decode(output.ids)
+        laps.lap("detokenise", self._clock())
+        return Piece(text, "segment", "edge", local.entry.name, degraded)
+
+    # ---- far away ----------------------------------------------------------------------------------------------------
+
+    async def _far(self, segment: Segment, ids: Sequence[int], laps: Laps, show: Show | None) -> Piece:
+        """The origin's translation; ours, labelled, when it can't answer and the request doesn't insist on it."""
+        try:
+            return await self._origin(segment, ids, laps, show if self._request.tier != "refine" else None)
+        except NearsayError as error:
+            if self._request.tier == "origin" or self._pair.local is None or isinstance(error, Cancelled):
+                raise
+            laps.lap("origin_link", self._clock())
+            return await self._local(segment, ids, laps, error.code)
+
+    async def _origin(
+        self, segment: Segment, ids: Sequence[int], laps: Laps, show: Show | None, draft: Sequence[int] = ()
+    ) -> Piece:
+        model = self._pair.origin
+        if model is None:
+            raise Unavailable(code="origin_unavailable")
+        if model.source is not self._vocab():
+            ids = model.source.encode(segment.text)
+        finished = await self._origins.submit(
+            submission(self._request, model, ids, draft, self._limits.target_tokens_max),
+            deadline=self._origin_deadline(),
+            on_ids=growing(model, show) if show is not None else None,
+        )
+        laps.far("origin_link", finished.accounted_ms, finished.stages_ms, self._clock())
+        if finished.finish_reason == "length":
+            return await self._halve(segment, ids, laps)
+        piece = Piece(decoded(finished, model), "segment", "origin", finished.model)
+        laps.lap("detokenise", self._clock())
+        return piece
+
+    def _origin_deadline(self) -> float:
+        """An origin gets all the time there is, less what the edge needs to answer in its place."""
+        if self._request.tier == "origin" or self._pair.local is None:
+            return self._deadline
+        share_s = self._limits.fallback_share_max * (self._deadline - self._clock())
+        return self._deadline - min(self._limits.fallback_reserve_ms / 1000.0, share_s)
+
+    # ---- both --------------------------------------------------------------------------------------------------------
+
+    async def _both(self, segment: Segment, ids: Sequence[int], laps: Laps, show: Show | None) -> Piece:
+        """A draft at once, then the origin's word on it; the draft stands, labelled, when the origin can't answer.
+
+        Where the origin wants drafts to verify, it waits for ours; elsewhere both run side by side.
+        """
+        local, origin = self._pair.local, self._pair.origin
+        assert local is not None and origin is not None
+        drafts: list[Piece] = []
+        wanted = self._wants_draft()
+
+        async def draft(laps: Laps) -> tuple[int, ...]:
+            try:
+                output = await self._run(local, segment, ids, laps)
+            except NearsayError:
+                return ()  # no draft: the origin answers without
+            if output.truncated:
+                return ()
+            drafts.append(self._piece(local, output, laps))
+            if show is not None:
+                show(msgspec.structs.replace(drafts[0], kind="draft"))
+            same = output.ids and local.target.hash == origin.target.hash
+            return output.ids if same else tuple(origin.target.encode(drafts[0].text))
+
+        drafting = None if wanted else self._tasks.spawn(draft(laps.fork()), name="draft")
+        try:
+            return await self._origin(segment, ids, laps, None, await draft(laps) if wanted else ())
+        except NearsayError as error:
+            laps.lap("origin_link", self._clock())
+            if drafting is not None:
+                await drafting
+                laps.lap("edge_run", self._clock())
+            if drafts:
+                return msgspec.structs.replace(drafts[0], degraded=error.code)
+            return await self._local(segment, ids, laps, error.code)
+        finally:
+            if drafting is not None:
+                drafting.cancel()
+
+    def _wants_draft(self) -> bool:
+        return self._pair.origin is not None and self._origins.wants_drafts(self._pair.origin.info.name)
+
+    # ---- too long ----------------------------------------------------------------------------------------------------
+
+    async def _halve(self, segment: Segment, ids: Sequence[int], laps: Laps) -> Piece:
+        """The translation ran into a length bound: translate two halves instead, never give out a part as the whole."""
+        if len(ids) > SPLIT_TOKENS_MIN:
+            return await self._split(segment, (len(ids) + 1) // 2, laps, None)
+        return Piece(segment.text, degraded="untranslatable")
+
+    async def _split(self, segment: Segment, tokens_max: int, laps: Laps, show: Show | None) -> Piece:
+        """Translate a segment as several. Drafts are shown once every part has one; parts of parts show nothing."""
+        parts = split_long(segment, self._vocab().encode, tokens_max)
+        if len(parts) < 2:
+            return Piece(segment.text, degraded="untranslatable")
+        forks = [laps.fork() for _ in parts]
+        shows = shows_of_parts(parts, show)
+        work = [partial(self.translate, *each) for each in zip(parts, forks, shows, strict=True)]
+        pieces = await together(self._tasks, work, name="part of a segment")
+        laps.take(max(forks, key=lambda fork: fork.last))
+        return merged(parts, pieces)
+
+    def _vocab(self) -> Vocab:
+        """The vocabulary that counts: of the model here, or of the origin's where there is none."""
+        if self._pair.local is not None:
+            return self._pair.local.source
+        if self._pair.origin is None:
+            raise Unavailable("no origin with this pair can be reached", code="origin_unavailable")
+        return self._pair.origin.source

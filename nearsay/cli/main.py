@@ -1,0 +1,73 @@
+"""The `nearsay` command: its parts by name. What each does and takes stands in the module of its name."""
+
+from __future__ import annotations
+
+from importlib import import_module, metadata
+from typing import Annotated
+
+import typer
+
+from nearsay.cli import doctor, load, stats, translate, up
+from nearsay.cli.console import EXIT_USAGE, fail
+from nearsay.cli.options import Config, Overrides
+from nearsay.cli.services import become
+
+app = typer.Typer(
+    name="nearsay",
+    help="Self-hosted, low-latency machine translation.",
+    no_args_is_help=True,
+    pretty_exceptions_show_locals=False,
+)
+app.command("up")(up.command)
+
+
+@app.command()
+def proxy(config: Config = None, overrides: Overrides = None) -> None:
+    """Run a proxy."""
+    become("proxy", config, overrides or ())
+
+
+@app.command()
+def edge(config: Config = None, overrides: Overrides = None) -> None:
+    """Run an edge worker."""
+    become("edge", config, overrides or ())
+
+
+@app.command()
+def origin(config: Config = None, overrides: Overrides = None) -> None:
+    """Run an origin."""
+    become("origin", config, overrides or ())
+
+
+app.command("translate")(translate.command)
+app.command("stats")(stats.command)
+app.command("doctor")(doctor.command)
+app.command("load")(load.command)
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+)
+def distill(context: typer.Context) -> None:
+    """Make models: corpus, teacher, student, export, gate (needs the extra `distill`)."""
+    try:
+        # Only when asked for: it imports torch, which takes seconds.
+        distill_app = import_module("nearsay.distill.cli").app
+    except ImportError as error:
+        raise fail(f"can't import {error.name}: pip install 'nearsay[distill]'", EXIT_USAGE) from None
+    distill_app(args=context.args, prog_name="nearsay distill")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"nearsay {metadata.version('nearsay')}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Self-hosted, low-latency machine translation."""

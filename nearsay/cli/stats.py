@@ -1,0 +1,118 @@
+"""`nearsay stats`: latency per stage, tier and length bucket, read from the services' admin doors."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+import aiohttp
+import msgspec
+import typer
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from nearsay.cli.console import fail, out, write
+from nearsay.cli.options import AsJson
+from nearsay.cli.ports import DEFAULTS, HOST
+from nearsay.wire.messages import LENGTH_BUCKET_NAMES, STAGES
+
+TIMEOUT_S = 3.0
+WATCH_S = 1.0
+ADMINS = tuple(f"http://{HOST}:{ports.admin_port}" for ports in DEFAULTS.values())
+
+
+def command(
+    admins: Annotated[
+        list[str] | None, typer.Option("--admin", envvar="NEARSAY_ADMIN", help="A service's admin URL; repeatable.")
+    ] = None,
+    as_json: AsJson = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep showing; Ctrl-C ends.")] = False,
+) -> None:
+    """Latency of running services: p50, p95 and p99 per stage, tier and length bucket (source characters)."""
+    asyncio.run(_watch(admins or ADMINS) if watch else _once(admins or ADMINS, as_json))
+
+
+async def _once(admins: Sequence[str], as_json: bool) -> None:
+    found = await fetch_stats(admins)
+    if as_json:
+        write(msgspec.json.encode(found).decode() + "\n")
+    else:
+        out.print(_view(found))
+    if not any(isinstance(stats, ServiceStats) for stats in found.values()):
+        raise fail("no service answered; is `nearsay up` running, and are these its admin ports?")
+
+
+async def _watch(admins: Sequence[str]) -> None:
+    with Live(console=out, screen=out.is_terminal, auto_refresh=False) as live:
+        while True:
+            live.update(_view(await fetch_stats(admins)), refresh=True)
+            await asyncio.sleep(WATCH_S)
+
+
+def _view(found: Mapping[str, ServiceStats | str]) -> Group:
+    return Group(
+        *(stats_table(s) if isinstance(s, ServiceStats) else Text(f"{admin}: {s}") for admin, s in found.items())
+    )
+
+
+class StageStats(msgspec.Struct, frozen=True):
+    """Quantiles of one stage (or "e2e") for one tier and length bucket."""
+
+    stage: str
+    tier: str
+    bucket: str
+    count: int
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+
+
+class ServiceStats(msgspec.Struct, frozen=True):
+    """What a service's `/stats` says."""
+
+    service: str
+    state: str
+    stages: tuple[StageStats, ...] = ()
+    counters: Mapping[str, float] = {}
+    gauges: Mapping[str, float] = {}
+
+
+async def fetch_stats(admins: Sequence[str]) -> dict[str, ServiceStats | str]:
+    """Stats of each admin address, or why there are none."""
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_S)) as session:
+        return dict(zip(admins, await asyncio.gather(*(_fetch(session, admin) for admin in admins)), strict=True))
+
+
+async def _fetch(session: aiohttp.ClientSession, admin: str) -> ServiceStats | str:
+    try:
+        async with session.get(f"{admin.rstrip('/')}/stats") as response:
+            response.raise_for_status()
+            return msgspec.json.decode(await response.read(), type=ServiceStats)
+    except aiohttp.ClientResponseError as error:
+        return f"HTTP {error.status}"
+    except TimeoutError:
+        return "no answer in time"
+    except (aiohttp.ClientError, msgspec.MsgspecError, ValueError) as error:
+        return str(error)
+
+
+def stats_table(stats: ServiceStats) -> Table:
+    """A service's stages, in the order a request passes them, "e2e" first."""
+    table = Table(title=f"{stats.service}: {stats.state}", title_justify="left")
+    for column in ("stage", "tier", "chars"):
+        table.add_column(column)
+    for column in ("count", "p50 ms", "p95 ms", "p99 ms"):
+        table.add_column(column, justify="right")
+    for row in sorted(stats.stages, key=_order):
+        quantiles = (f"{value:.2f}" for value in (row.p50_ms, row.p95_ms, row.p99_ms))
+        table.add_row(row.stage, row.tier, row.bucket, str(row.count), *quantiles)
+    return table
+
+
+def _order(row: StageStats) -> tuple[str, int, int, str]:
+    bucket = LENGTH_BUCKET_NAMES.index(row.bucket) if row.bucket in LENGTH_BUCKET_NAMES else len(LENGTH_BUCKET_NAMES)
+    stage = STAGES.index(row.stage) if row.stage in STAGES else -1
+    return row.tier, bucket, stage, row.stage

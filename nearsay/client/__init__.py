@@ -1,0 +1,24 @@
+"""The SDK: `Client` and `AsyncClient`, and the types they hand back."""
+
+import logging
+
+from nearsay.client.aio import AsyncClient, TransportName
+from nearsay.client.results import Done, Draft, Event, Partial, Result, Segment, SegmentDone, Translation
+from nearsay.client.sync import Client
+
+# A library is silent unless its program sets up logging.
+logging.getLogger("nearsay").addHandler(logging.NullHandler())
+
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "Done",
+    "Draft",
+    "Event",
+    "Partial",
+    "Result",
+    "Segment",
+    "SegmentDone",
+    "Translation",
+    "TransportName",
+]

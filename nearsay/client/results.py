@@ -1,0 +1,120 @@
+"""What the SDK hands back: results of a translation, and the events of a streamed one.
+
+Both transports build these: the link from wire messages, HTTP by decoding JSON straight into them. Unknown JSON fields
+are ignored, so that an older SDK reads a newer proxy. Not here: how an answer travels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from nearsay.wire.errors import InternalError
+from nearsay.wire.messages import ServedTier, Translated, Update, UpdateKind
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """One translated segment and the half-open span of its source text, in code points."""
+
+    text: str
+    start: int
+    end: int
+    tier: ServedTier
+    model: str
+    degraded: bool = False
+
+
+class Translation(msgspec.Struct, frozen=True):
+    """Answer to one text. `segments` is empty unless asked for."""
+
+    text: str
+    source: str
+    tier: ServedTier
+    model: str
+    segments: tuple[Segment, ...] = ()
+    degraded: bool = False  # a worse tier than asked for answered; `degraded_reason` says why
+    degraded_reason: str = ""
+
+
+class Result(msgspec.Struct, frozen=True):
+    """Answer to one `translate` call: as many translations as texts, in their order."""
+
+    translations: tuple[Translation, ...]
+    stages_ms: dict[str, float]
+    request_id: str
+
+    @property
+    def text(self) -> str:
+        """The first translation: all there is when one text was sent."""
+        return self.translations[0].text
+
+    @property
+    def texts(self) -> list[str]:
+        """All translations."""
+        return [translation.text for translation in self.translations]
+
+
+class SegmentEvent(msgspec.Struct, frozen=True):
+    """State of one segment of a streamed translation. A later revision replaces an earlier one.
+
+    `gap` is the source text between the previous segment (or the start of the text) and this one.
+    """
+
+    item: int
+    segment: int
+    revision: int
+    text: str
+    gap: str = ""
+    start: int = 0
+    end: int = 0
+    tier: ServedTier = "edge"
+    model: str = ""
+
+
+class Draft(SegmentEvent, frozen=True):
+    """The edge's answer, which the origin will confirm or replace."""
+
+
+class Partial(SegmentEvent, frozen=True):
+    """Growing text of a segment; what stands never changes."""
+
+
+class SegmentDone(SegmentEvent, frozen=True):
+    """Final text of a segment."""
+
+
+class Done(msgspec.Struct, frozen=True):
+    """Last event of a stream: the whole answer, equal to what `translate` returns."""
+
+    result: Result
+
+
+Event = Draft | Partial | SegmentDone | Done
+
+EVENT_KINDS: Mapping[UpdateKind, type[Draft] | type[Partial] | type[SegmentDone]] = {
+    "draft": Draft,
+    "partial": Partial,
+    "segment": SegmentDone,
+}
+
+
+def checked(result: Result, texts: int) -> Result:
+    """The result, if it answers every text. Raises InternalError otherwise: no text is lost silently."""
+    if len(result.translations) != texts:
+        raise InternalError(f"{len(result.translations)} translations came back for {texts} texts")
+    return result
+
+
+def result_of(message: Translated, request_id: str) -> Result:
+    """The result in a final link message."""
+    return Result(
+        translations=msgspec.convert(message.translations, tuple[Translation, ...], from_attributes=True),
+        stages_ms=message.stages_ms,
+        request_id=request_id,
+    )
+
+
+def event_of(update: Update) -> Event:
+    """The event in a link update."""
+    return msgspec.convert(update, EVENT_KINDS[update.kind], from_attributes=True)

@@ -1,0 +1,106 @@
+"""All inbound links of a service."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+
+from aiohttp import web
+
+from nearsay.runtime.clock import Clock
+from nearsay.runtime.live import Handler, Link
+from nearsay.runtime.tasks import Tasks
+from nearsay.runtime.transport import Transport, accept_websocket
+from nearsay.wire.limits import LinkLimits
+from nearsay.wire.messages import Hello, LoadReport
+from nearsay.wire.protocol import Side
+
+
+class LinkServer:
+    """`handler` runs as a task per stream that a peer opens; see Link for what becomes of its errors."""
+
+    def __init__(
+        self,
+        *,
+        hello: Callable[[], Hello],
+        handler: Handler,
+        tasks: Tasks,
+        limits: LinkLimits,
+        clock: Clock,
+        secret: str | Collection[str] = "",
+    ) -> None:
+        """`secret`: what a peer's hello must show, or several of which any will do; empty = anything goes."""
+        self._hello = hello
+        self._handler = handler
+        self._tasks = tasks
+        self._limits = limits
+        self._clock = clock
+        self._secrets = tuple(filter(None, (secret,) if isinstance(secret, str) else secret))
+        self._links: set[Link] = set()
+        self._report: LoadReport | None = None
+        self._draining = False
+
+    @property
+    def links(self) -> int:
+        """Links open now."""
+        return len(self._links)
+
+    @property
+    def in_flight(self) -> int:
+        """Streams open now, over all links."""
+        return sum(link.in_flight for link in self._links)
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Serve one link as a WebSocket (GET /link); returns when it is over."""
+        if self._draining or len(self._links) >= self._limits.links_max:
+            raise web.HTTPServiceUnavailable(text="no new links")
+        transport, response = await accept_websocket(request)
+        await self.serve(transport)
+        return response
+
+    async def serve(self, transport: Transport) -> None:
+        """Serve one link over any transport; returns when it is over."""
+        if self._draining or len(self._links) >= self._limits.links_max:
+            return await transport.close("unavailable")
+        link = Link(
+            Side.ACCEPT,
+            transport,
+            hello=self._hello(),
+            handler=self._handler,
+            tasks=self._tasks,
+            limits=self._limits,
+            clock=self._clock,
+            secrets=self._secrets,
+            on_change=self._changed,
+        )
+        self._links.add(link)
+        try:
+            await link.run()
+        finally:
+            self._links.discard(link)
+
+    def publish(self, report: LoadReport) -> None:
+        """Send a load report on all links, ahead of data; a link that comes up later starts with the latest."""
+        self._report = report
+        for link in self._links:
+            link.publish(report)
+
+    async def drain(self, timeout_s: float) -> None:
+        """Refuse new links and streams, wait for the open streams, close. What is open at the timeout is lost."""
+        self._draining = True
+        links = list(self._links)
+        for link in links:
+            link.go_away("draining")
+        try:
+            async with asyncio.timeout(timeout_s):
+                await asyncio.gather(*(link.idle() for link in links))
+        except TimeoutError:
+            pass  # the caller's bound: the links below are closed with what is still open
+        links = list(self._links)
+        for link in links:
+            link.close("draining")
+        await asyncio.gather(*(link.ended.wait() for link in links))
+
+    def _changed(self, link: Link) -> None:
+        if link.up and link.load is None and self._report is not None:
+            link.publish(self._report)

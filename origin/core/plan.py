@@ -1,0 +1,113 @@
+"""What crosses the line between scheduler, engine and shell: plan in, result out, effects to perform.
+
+Decides: nothing; these are values.
+Must not know: tensors, sockets, clocks.
+Invariants: a plan's slots belong to running sequences; every row of a plan has one outcome in its result.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from nearsay.wire.messages import FinishReason
+from origin.core.sequence import Ending
+
+
+class Encode(msgspec.Struct, frozen=True):
+    """Read a new source, and put its projections into the slots (one a beam hypothesis)."""
+
+    sequence: int
+    slots: tuple[int, ...]
+    source: tuple[int, ...]
+    target_tokens_max: int
+    want_log_prob: bool = False
+
+
+class Row(msgspec.Struct, frozen=True):
+    """Take a running sequence on: by one token, or, with a draft, past all of it that stands and one bonus token."""
+
+    sequence: int
+    slots: tuple[int, ...]
+    draft: tuple[int, ...] = ()
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """One model's share of a step. Sequences in `encode` are also in `rows`."""
+
+    model: str
+    encode: tuple[Encode, ...]
+    rows: tuple[Row, ...]
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """One step. `dropped` sequences ended outside the engine since the last plan: it must forget them.
+
+    `effects` follow from planning itself (a sequence expired) and owe nothing to the engine.
+    """
+
+    batches: tuple[Batch, ...] = ()
+    dropped: tuple[int, ...] = ()
+    effects: tuple[Effect, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """Sequences that the step takes on."""
+        return sum(len(batch.rows) for batch in self.batches)
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What one row of a plan came to.
+
+    ids: new target ids without eos; a beam gives all of its ids at the end. finish: None while it goes on.
+    encode_s: time that the row's source took to encode, if this step encoded it.
+    passes: decoder passes; drafted, accepted: verified draft ids, and how many of them stood.
+    """
+
+    sequence: int
+    ids: tuple[int, ...] = ()
+    finish: FinishReason | None = None
+    passes: int = 1
+    encode_s: float = 0.0
+    drafted: int = 0
+    accepted: int = 0
+    log_prob: float | None = None
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What a step came to."""
+
+    outcomes: tuple[Outcome, ...] = ()
+
+
+class Produced(msgspec.Struct, frozen=True):
+    """Tell a streaming caller its new ids."""
+
+    sequence: int
+    ids: tuple[int, ...]
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """Tell a caller the end. The one and only end of a sequence."""
+
+    sequence: int
+    ending: Ending
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """Tell a caller that its sequence was never queued."""
+
+    sequence: int
+    code: str
+    retry_after_ms: float | None = None
+
+
+Effect = Produced | Ended | Refused
+
+
+class Load(msgspec.Struct, frozen=True):
+    """How busy the scheduler is."""
+
+    queued: int = 0
+    running: int = 0
+    slots_free: int = 0
+    wants_drafts: tuple[str, ...] = ()

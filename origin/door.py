@@ -1,0 +1,100 @@
+"""Turns a `Submit` into a `Spec`, or says what is wrong with it. Nothing behind this door checks again.
+
+A draft is only a hint, so a bad one is dropped or cut, and counted, never refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from nearsay.wire.errors import DeadlineExceeded, InvalidRequest
+from nearsay.wire.messages import Submit, unpack_ids
+from origin.core.model import ServedModel
+from origin.core.sequence import Spec
+
+
+class Door:
+    """Checks against the open models. `count_draft` is told why a draft was not taken as it came."""
+
+    def __init__(self, *, budget_ms_max: float, count_draft: Callable[[str], None]) -> None:
+        self._models: dict[str, ServedModel] = {}
+        self._budget_ms_max = budget_ms_max
+        self._count_draft = count_draft
+
+    def open(self, models: Iterable[ServedModel]) -> None:
+        """Admit requests for these models, which are loaded now."""
+        self._models = {model.name: model for model in models}
+
+    def admit(self, submit: Submit, sequence_id: int, now: float) -> Spec:
+        """The valid form of `submit`. Raises InvalidRequest or DeadlineExceeded."""
+        model = self._model(submit)
+        if not submit.budget_ms > 0:  # NaN too
+            raise DeadlineExceeded("no time left on arrival")
+        if not 0 <= submit.beam <= model.beam_max:
+            raise InvalidRequest(f"beam {submit.beam} is not in 0..{model.beam_max}")
+        if submit.target_tokens_max < 1:
+            raise InvalidRequest(f"target_tokens_max {submit.target_tokens_max} is not positive")
+        target_tokens_max = min(submit.target_tokens_max, model.target_tokens_max)
+        width = submit.beam or model.beam
+        return Spec(
+            id=sequence_id,
+            model=submit.model,
+            source=self._source(submit, model),
+            draft=self._draft(submit, model, width, target_tokens_max),
+            arrived=now,
+            deadline=now + min(submit.budget_ms, self._budget_ms_max) / 1e3,
+            target_tokens_max=target_tokens_max,
+            width=width,
+            priority=submit.priority,
+            stream=submit.stream,
+            want_log_prob=submit.want_log_prob,
+        )
+
+    def _model(self, submit: Submit) -> ServedModel:
+        model = self._models.get(submit.model)
+        if model is None:
+            raise InvalidRequest(submit.model, code="unknown_model")
+        told = (submit.src_vocab_hash, submit.trg_vocab_hash, tuple(_ids(submit.prefix_ids, "prefix")))
+        if told != (model.info.src_vocab_hash, model.info.trg_vocab_hash, model.prefix_ids):
+            raise InvalidRequest(f"{submit.model} has other vocabularies or prefix ids", code="model_mismatch")
+        return model
+
+    @staticmethod
+    def _source(submit: Submit, model: ServedModel) -> tuple[int, ...]:
+        count = len(submit.src_ids) // 4
+        if count > model.source_tokens_max:
+            raise InvalidRequest(f"{count} source ids, {model.source_tokens_max} at most", code="source_too_long")
+        ids = tuple(_ids(submit.src_ids, "source"))
+        if not ids or ids[-1] != model.eos_id:
+            raise InvalidRequest("the source does not end with eos")
+        if max(ids) >= model.src_vocab_size:
+            raise InvalidRequest("a source id lies outside the vocabulary")
+        return ids
+
+    def _draft(self, submit: Submit, model: ServedModel, width: int, target_tokens_max: int) -> tuple[int, ...]:
+        if not submit.draft_ids:
+            return ()
+        if submit.draft_vocab_hash not in ("", model.info.trg_vocab_hash):
+            return self._ignore("vocabulary")
+        if width > 1:
+            return self._ignore("beam")
+        if len(submit.draft_ids) % 4:
+            return self._ignore("malformed")
+        cut = submit.draft_ids[: 4 * target_tokens_max]
+        if len(cut) < len(submit.draft_ids):
+            self._count_draft("cut")
+        ids = tuple(unpack_ids(cut))
+        if max(ids) >= model.trg_vocab_size:
+            return self._ignore("outside_vocabulary")
+        return ids[: ids.index(model.eos_id)] if model.eos_id in ids else ids
+
+    def _ignore(self, why: str) -> tuple[int, ...]:
+        self._count_draft(why)
+        return ()
+
+
+def _ids(packed: bytes, what: str) -> Sequence[int]:
+    try:
+        return unpack_ids(packed)
+    except ValueError:
+        raise InvalidRequest(f"the {what} ids are not packed u32") from None

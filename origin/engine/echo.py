@@ -1,0 +1,88 @@
+"""An engine without torch: the target is the source reversed. For tests, simulations and benchmarks of what surrounds
+an engine.
+
+It keeps the same contract as the real one: sources are read once, each step yields one id a row, drafts are verified to
+the longest agreeing prefix plus a bonus id, the closing eos isn't handed out, and a row that reaches its limit without
+an eos finishes with "length". Time is what `spend` makes of it: nothing, `time.sleep`, or a simulation's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from nearsay.wire.messages import FinishReason
+from origin.core.model import ServedModel
+from origin.core.plan import Batch, Outcome, Plan, Result, Row
+
+
+class _Echo:
+    """One sequence: what it will say, and how far it got."""
+
+    __slots__ = ("limit", "said", "target")
+
+    def __init__(self, source: Sequence[int], eos_id: int, limit: int) -> None:
+        self.target = (*reversed(source[:-1]), eos_id)
+        self.said = 0
+        self.limit = limit
+
+
+class EchoEngine:
+    """`ids_per_step`: ids that a row yields in one step. `encode_token_s`, `step_s`: seconds to spend a source token
+    and a step of any number of rows."""
+
+    def __init__(
+        self,
+        models: Sequence[ServedModel],
+        *,
+        ids_per_step: int = 1,
+        encode_token_s: float = 0.0,
+        step_s: float = 0.0,
+        spend: Callable[[float], None] | None = None,
+    ) -> None:
+        assert ids_per_step > 0
+        self._models = {model.name: model for model in models}
+        self._ids_per_step = ids_per_step
+        self._encode_token_s = encode_token_s
+        self._step_s = step_s
+        self._spend = spend
+        self._echoes: dict[int, _Echo] = {}
+
+    def load(self) -> tuple[ServedModel, ...]:
+        return tuple(self._models.values())
+
+    def info(self) -> str:
+        return "echo"
+
+    def close(self) -> None:
+        self._echoes.clear()
+
+    def run(self, plan: Plan) -> Result:
+        for sequence in plan.dropped:
+            self._echoes.pop(sequence, None)
+        return Result(tuple(outcome for batch in plan.batches for outcome in self._run(batch)))
+
+    def _run(self, batch: Batch) -> list[Outcome]:
+        eos_id = self._models[batch.model].eos_id
+        for new in batch.encode:
+            self._echoes[new.sequence] = _Echo(new.source, eos_id, new.target_tokens_max)
+        encode_s = self._encode_token_s * sum(len(new.source) for new in batch.encode)
+        if self._spend is not None:
+            self._spend(encode_s + self._step_s)
+        fresh = {new.sequence for new in batch.encode}
+        return [self._say(row, eos_id, encode_s if row.sequence in fresh else 0.0) for row in batch.rows]
+
+    def _say(self, row: Row, eos_id: int, encode_s: float) -> Outcome:
+        echo = self._echoes[row.sequence]
+        accepted = 0
+        for proposed, true in zip(row.draft, echo.target[echo.said :], strict=False):
+            if proposed != true or true == eos_id:
+                break
+            accepted += 1
+        new = echo.target[echo.said : echo.said + (accepted + 1 if row.draft else self._ids_per_step)]
+        ids = tuple(i for i in new if i != eos_id)[: echo.limit - echo.said]
+        echo.said += len(ids)
+        ended = eos_id in new
+        finish: FinishReason | None = "stop" if ended else "length" if echo.said >= echo.limit else None
+        if finish is not None:
+            del self._echoes[row.sequence]
+        return Outcome(row.sequence, ids, finish, 1, encode_s, len(row.draft), accepted)

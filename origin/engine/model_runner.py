@@ -1,0 +1,168 @@
+"""One resident model: its weights, its slots, and the passes of one step over them.
+
+A step encodes the new sources, then takes all rows on: those that feed one id a slot in one decoder pass, those that
+feed several (a decoder prefix, a draft to verify) in passes of like lengths. Neighbours never change a row's result, so
+who shares a pass is only a matter of speed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from nearsay.nmt.decoding import best_candidates, pad_ids, start, suppress
+from nearsay.nmt.transformer import Seq2Seq
+from nearsay.runtime.clock import Clock
+from origin.core.plan import Batch, Encode, Outcome, Row
+from origin.engine.base import failures
+from origin.engine.ragged import groups
+from origin.engine.running import BROKEN, Beam, Feed, Greedy
+from origin.engine.survive import survive
+
+
+class ModelRunner:
+    """Must be used on one thread, under torch.inference_mode()."""
+
+    def __init__(self, model: Seq2Seq, slots: int, clock: Clock) -> None:
+        self._model = model
+        self._config = model.config
+        self._cache = model.new_cache(slots)
+        self._clock = clock
+        self._running: dict[int, Greedy | Beam] = {}
+        # Attention writes the same keys again when a pass is repeated; an SSRU's state is overwritten as it goes.
+        self._repeatable = model.config.decoder_kind == "attention"
+
+    def forget(self, sequence: int) -> None:
+        """The sequence's slots may be another's from now on."""
+        self._running.pop(sequence, None)
+
+    def run(self, batch: Batch) -> list[Outcome]:
+        """One outcome for every row of the batch."""
+        self._encode(batch.encode)
+        one: list[_Work] = []
+        many: list[_Work] = []
+        lost: list[Row] = []
+        for row in batch.rows:
+            running = self._running.get(row.sequence)
+            if running is None:  # its source could not be encoded
+                lost.append(row)
+                continue
+            work = _Work(row.sequence, running, running.feeds(row.draft))
+            (one if len(work.feeds[0].ids) == 1 else many).append(work)
+        outcomes = [*failures(lost), *self._pass(one)]
+        for group in groups([len(work.feeds[0].ids) for work in many]):
+            outcomes += self._pass([many[index] for index in group])
+        for outcome in outcomes:
+            if outcome.finish is not None:
+                self.forget(outcome.sequence)
+        return outcomes
+
+    # ---- sources -----------------------------------------------------------------------------------------------------
+
+    def _encode(self, new: Sequence[Encode]) -> None:
+        """Sources into slots. Those that could not be encoded are not running afterwards."""
+        if not new:
+            return
+        started = self._clock()
+        for group in groups([len(item.source) for item in new]):
+            survive([new[index] for index in group], self._encode_group, repeatable=True)
+        if self._model.device.type == "cuda":
+            torch.cuda.synchronize(self._model.device)  # or the time would be counted as decoding
+        seconds = self._clock() - started
+        for item in new:
+            if item.sequence in self._running:
+                self._running[item.sequence].encode_s = seconds
+
+    def _encode_group(self, new: list[Encode]) -> None:
+        start(self._model, self._cache, [item.slots[0] for item in new], [item.source for item in new])
+        copies = [(item.slots[0], slot) for item in new for slot in item.slots[1:]]
+        self._cache.copy([f for f, _ in copies], [t for _, t in copies], source=True)
+        for item in new:
+            kind = Beam if len(item.slots) > 1 else Greedy
+            self._running[item.sequence] = kind(item, self._config)
+
+    # ---- passes ------------------------------------------------------------------------------------------------------
+
+    def _pass(self, works: list[_Work]) -> list[Outcome]:
+        """One decoder pass over all rows of some sequences."""
+        forward = survive(works, self._forward, repeatable=self._repeatable)
+        if forward.result is None:
+            return failures(forward.lost)
+        logits = forward.result
+        settled = survive(forward.done, lambda done: self._settle(done, logits), repeatable=False)
+        return [*(settled.result or ()), *failures(forward.lost + settled.lost)]
+
+    def _forward(self, works: list[_Work]) -> Tensor:
+        """Logits [N, Q, V] of all N rows; a row that feeds fewer than Q ids has no meaning past them."""
+        feeds = [feed for work in works for feed in work.feeds]
+        slots = torch.tensor([feed.slot for feed in feeds])
+        ids, lens = pad_ids([feed.ids for feed in feeds], self._config.pad_id)
+        ids = ids.to(self._model.device)
+        if ids.shape[1] == 1:
+            return self._model.decode_step(self._cache, slots, ids[:, 0])[:, None]
+        return self._model.verify(self._cache, slots, ids, lens)
+
+    def _settle(self, works: list[_Work], logits: Tensor) -> list[Outcome]:
+        """What the logits [N, Q, V] mean for each sequence."""
+        suppress(logits, self._config.suppressed_ids)
+        greedy: list[tuple[Greedy, Feed]] = []
+        beams: list[tuple[Beam, list[Feed]]] = []
+        greedy_rows, beam_rows, at = list[int](), list[int](), 0
+        for _, running, feeds in works:
+            rows = range(at, at := at + len(feeds))
+            if isinstance(running, Greedy):
+                greedy.append((running, feeds[0]))
+                greedy_rows += rows
+            else:
+                beams.append((running, feeds))
+                beam_rows += rows
+        outcomes = self._settle_greedy(greedy, _take(logits, greedy_rows)) if greedy else []
+        return outcomes + (self._settle_beams(beams, _take(logits, beam_rows)) if beams else [])
+
+    def _settle_greedy(self, greedy: list[tuple[Greedy, Feed]], logits: Tensor) -> list[Outcome]:
+        """logits [R, Q, V], a row each."""
+        best, chosen = logits.max(-1)  # a NaN anywhere is the maximum
+        ids = torch.where(best.isfinite(), chosen, BROKEN).tolist()
+        log_probs: list[list[float]] = [[] for _ in greedy]
+        if any(running.log_prob is not None for running, _ in greedy):
+            log_probs = (best.float() - logits.float().logsumexp(-1)).tolist()
+        outcomes: list[Outcome] = []
+        slots, keep = list[int](), list[int]()
+        for (running, feed), row_ids, row_log_probs in zip(greedy, ids, log_probs, strict=True):
+            outcome, fallen = running.settle(row_ids, row_log_probs)
+            outcomes.append(outcome)
+            if fallen:
+                slots.append(feed.slot)
+                keep.append(self._cache.lengths[feed.slot] - fallen)
+        self._cache.rewind(slots, keep)
+        return outcomes
+
+    def _settle_beams(self, beams: list[tuple[Beam, list[Feed]]], logits: Tensor) -> list[Outcome]:
+        """logits [N, Q, V], a row for each hypothesis; the last that was fed counts."""
+        last = [len(feed.ids) - 1 for _, feeds in beams for feed in feeds]
+        final = logits[range(len(last)), last] if any(last) else logits[:, 0]  # [N, V]
+        log_probs, tokens = best_candidates(final, max(beam.candidates for beam, _ in beams), ())
+        outcomes, copies, at = list[Outcome](), list[tuple[int, int]](), 0
+        for beam, feeds in beams:
+            mine = slice(at, at := at + len(feeds))
+            outcome, moves = beam.settle(log_probs[mine], tokens[mine])
+            outcomes.append(outcome)
+            copies += moves
+        self._cache.copy([f for f, _ in copies], [t for _, t in copies])
+        return outcomes
+
+
+class _Work(NamedTuple):
+    """A sequence's share of a pass."""
+
+    sequence: int
+    running: Greedy | Beam
+    feeds: list[Feed]
+
+
+def _take(logits: Tensor, rows: list[int]) -> Tensor:
+    """Some rows of logits [N, ...]; no copy when they are all."""
+    return logits if len(rows) == logits.shape[0] else logits[rows]

@@ -1,0 +1,69 @@
+"""Tells peers and metrics how busy the origin is."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from nearsay.runtime.lifecycle import Lifecycle
+from nearsay.runtime.link import LinkServer
+from nearsay.runtime.metrics import Metrics
+from nearsay.wire.messages import LoadReport
+from origin.engine_loop import EngineLoop
+from origin.server import OriginServer
+
+
+class Reporter:
+    """A load report when the state changes, and on a timer while anything else does."""
+
+    def __init__(
+        self, loop: EngineLoop, server: OriginServer, links: LinkServer, metrics: Metrics, lifecycle: Lifecycle
+    ) -> None:
+        self._loop = loop
+        self._server = server
+        self._links = links
+        self._metrics = metrics
+        self._lifecycle = lifecycle
+        self._last: LoadReport | None = None
+        self._before = msgspec.structs.replace(loop.stats)
+        self._step_ms = 0.0
+
+    async def run(self, interval_s: float) -> None:
+        """Report for ever."""
+        while True:
+            await asyncio.sleep(interval_s)
+            self.report()
+
+    def report(self) -> None:
+        """Report now, unless nothing has changed."""
+        self._measure()
+        load = self._loop.load_now
+        report = LoadReport(
+            state=self._lifecycle.state,
+            queued=load.queued,
+            running=load.running,
+            slots_free=load.slots_free,
+            step_ms=round(self._step_ms, 3),
+            wants_drafts=load.wants_drafts,
+        )
+        if report != self._last:
+            self._last = report
+            self._links.publish(report)
+
+    def _measure(self) -> None:
+        """Gauges, and the mean step time since the last look."""
+        now, before = msgspec.structs.replace(self._loop.stats), self._before
+        self._before = now
+        if steps := now.steps - before.steps:
+            self._step_ms = (now.busy_s - before.busy_s) * 1e3 / steps
+            self._metrics.gauge("rows_per_step", (now.rows - before.rows) / steps)
+        self._metrics.gauge("step_ms", self._step_ms)
+        self._metrics.gauge("steps", now.steps)
+        self._metrics.gauge("failed_steps", now.failed_steps)
+        load = self._loop.load_now
+        self._metrics.gauge("queued", load.queued)
+        self._metrics.gauge("running", load.running)
+        self._metrics.gauge("slots_free", load.slots_free)
+        self._metrics.gauge("draft_tokens", self._server.draft_tokens)
+        self._metrics.gauge("draft_tokens_accepted", self._server.draft_tokens_accepted)

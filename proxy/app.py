@@ -1,0 +1,130 @@
+"""The only place that builds a proxy's concrete parts and wires them together."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from aiohttp import web
+
+from nearsay.runtime.clock import Clock
+from nearsay.runtime.config import load_config
+from nearsay.runtime.lifecycle import Lifecycle
+from nearsay.runtime.link import Connect, LinkServer, Peer
+from nearsay.runtime.metrics import Metrics
+from nearsay.runtime.service import run
+from nearsay.runtime.tasks import Tasks
+from nearsay.wire.messages import Hello
+from proxy.config import ProxyConfig, check
+from proxy.edges import EdgePool
+from proxy.handlers import Handlers
+from proxy.link_door import LinkDoor
+from proxy.service import TranslateService
+
+
+def new_id() -> str:
+    """A request id: 64 random bits."""
+    return secrets.token_hex(8)
+
+
+class Proxy:
+    """A proxy process as `nearsay.runtime.service` runs it."""
+
+    name = "proxy"
+
+    def __init__(
+        self,
+        config: ProxyConfig,
+        *,
+        clock: Clock = time.monotonic,
+        connect: Connect | None = None,
+        rng: random.Random | None = None,
+        new_id: Callable[[], str] = new_id,
+    ) -> None:
+        rng = rng or random.Random()
+        self.config = config
+        self.lifecycle = Lifecycle()
+        self.metrics = Metrics(self.name)
+        self._instance = new_id()
+        self._tasks = Tasks()
+        peers = [
+            Peer(url, hello=self._to_edge, tasks=self._tasks, limits=config.link, clock=clock, connect=connect, rng=rng)
+            for url in dict.fromkeys(config.edges)
+        ]
+        self.pool = EdgePool(peers, config.attempts, metrics=self.metrics, clock=clock, chance=rng.randrange)
+        self.service = TranslateService(
+            self.pool,
+            config.attempts,
+            in_flight_max=config.in_flight_max,
+            lifecycle=self.lifecycle,
+            metrics=self.metrics,
+            clock=clock,
+        )
+        door = LinkDoor(self.service, self.pool, config.request, metrics=self.metrics, clock=clock, new_id=new_id)
+        self._link = LinkServer(
+            hello=self._to_client,
+            handler=door.serve,
+            tasks=self._tasks,
+            limits=config.link,
+            clock=clock,
+            secret=[*config.keys, config.secret],  # an SDK shows its key as the secret of its hello
+        )
+        self._handlers = Handlers(
+            self.service,
+            self.pool,
+            self._link,
+            config,
+            metrics=self.metrics,
+            tasks=self._tasks,
+            clock=clock,
+            new_id=new_id,
+        )
+
+    def routes(self) -> list[web.RouteDef]:
+        """Routes of the service port."""
+        return self._handlers.routes()
+
+    async def start(self) -> None:
+        """Connect to the edges and wait a moment for the first; without one, requests get 503 until it comes."""
+        await self.pool.start(self.config.start_wait_s)
+
+    async def drain(self) -> None:
+        """Let the requests in flight finish; new ones are refused by the lifecycle's state."""
+        timeout_s = self.config.drain_timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                await asyncio.gather(self._link.drain(timeout_s), self.service.idle())
+        except TimeoutError:
+            self.metrics.count("drain_timeouts")
+
+    async def stop(self) -> None:
+        """Close every link and end every task."""
+        await self.pool.close()
+        await self._tasks.close()
+
+    def _to_edge(self) -> Hello:
+        return Hello("proxy", instance=self._instance, state=self.lifecycle.state, secret=self.config.secret)
+
+    def _to_client(self) -> Hello:
+        return Hello("proxy", instance=self._instance, state=self.lifecycle.state, models=self.pool.catalogue.models)
+
+
+def build(
+    config: ProxyConfig,
+    *,
+    clock: Clock = time.monotonic,
+    connect: Connect | None = None,
+    rng: random.Random | None = None,
+    new_id: Callable[[], str] = new_id,
+) -> Proxy:
+    """A proxy from its config. Raises ConfigError. `connect`, `clock`, `rng` and `new_id` are for simulations."""
+    return Proxy(check(config), clock=clock, connect=connect, rng=rng, new_id=new_id)
+
+
+def main(config_path: Path | None, overrides: Mapping[str, object] | None = None) -> int:
+    """Run a proxy until it is told to stop; the exit status. Raises ConfigError."""
+    return run(build(load_config(config_path, ProxyConfig, overrides or {})))

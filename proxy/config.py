@@ -1,0 +1,47 @@
+"""Everything that can be set about a proxy, each default written once. Unknown keys are refused by the loader."""
+
+from __future__ import annotations
+
+import ipaddress
+
+from nearsay.runtime.config import ConfigError, ServiceConfig
+from nearsay.wire.limits import LinkLimits
+from proxy.core.limits import AnswerLimits, AttemptLimits, RequestLimits
+
+
+class ProxyConfig(ServiceConfig, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One proxy process. `secret` is shown to the edges and, besides the keys, asked of SDKs on GET /link."""
+
+    port: int = 8100  # 0 = any free port
+    admin_port: int = 8101
+    edges: tuple[str, ...] = ("ws://127.0.0.1:8110/link",)
+    keys: tuple[str, ...] = ()  # none = any key is accepted, on loopback only
+    in_flight_max: int = 1024  # requests being answered; more are shed
+    start_wait_s: float = 5.0  # for a first edge before the proxy calls itself ready
+    drain_timeout_s: float = 30.0  # for requests in flight after SIGTERM
+    request: RequestLimits = RequestLimits()
+    attempts: AttemptLimits = AttemptLimits()
+    answer: AnswerLimits = AnswerLimits()
+    link: LinkLimits = LinkLimits(backoff_max_s=1.0)
+
+
+def check(config: ProxyConfig) -> ProxyConfig:
+    """The rules that hold between fields. Raises ConfigError."""
+    problems = []
+    if not config.edges:
+        problems.append("edges: at least one url such as 'ws://127.0.0.1:8110/link' is needed")
+    if not config.keys and not is_loopback(config.host):
+        problems.append(f"keys: at least one is needed to listen on {config.host}; without keys only loopback is")
+    if any(not key for key in config.keys):
+        problems.append("keys: an empty key would let everybody in")
+    if problems:
+        raise ConfigError(problems)
+    return config
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a socket bound to `host`."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

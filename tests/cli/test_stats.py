@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import queue
+import threading
+from collections.abc import Iterator
+
+import pytest
+from aiohttp import web
+from typer.testing import CliRunner
+
+from nearsay.cli.main import app
+from nearsay.cli.stats import ServiceStats, StageStats, stats_table
+
+STATS = {
+    "service": "edge",
+    "state": "ready",
+    "stages": [
+        {"stage": stage, "tier": tier, "bucket": bucket, "count": 3, "p50_ms": 1.5, "p95_ms": 2.0, "p99_ms": 3.0}
+        for stage, tier, bucket in (
+            ("edge_run", "edge", "17-64"),
+            ("decode", "origin", "1-16"),
+            ("e2e", "edge", "17-64"),
+            ("parse", "edge", "1-16"),
+        )
+    ],
+    "counters": {"nearsay_edge_requests_total": 3.0},
+    "gauges": {},
+    "field_of_the_future": 1,
+}
+
+
+@pytest.fixture(scope="module")
+def admin() -> Iterator[str]:
+    urls: queue.Queue[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = queue.Queue()
+
+    async def serve() -> None:
+        async def stats(_: web.Request) -> web.Response:
+            return web.json_response(STATS)
+
+        application = web.Application()
+        application.add_routes([web.get("/stats", stats)])
+        runner = web.AppRunner(application, access_log=None)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        stop = asyncio.Event()
+        urls.put((f"http://127.0.0.1:{runner.addresses[0][1]}", asyncio.get_running_loop(), stop))
+        await stop.wait()
+        await runner.cleanup()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    url, loop, stop = urls.get(timeout=10)
+    yield url
+    loop.call_soon_threadsafe(stop.set)
+    thread.join(10)
+
+
+def test_table_and_a_service_that_is_not_there(admin: str) -> None:
+    result = CliRunner().invoke(app, ["stats", "--admin", admin, "--admin", "http://127.0.0.1:1"])
+    assert result.exit_code == 0
+    assert "edge: ready" in result.stdout
+    assert "127.0.0.1:1" in result.stdout
+    assert "1.50" in result.stdout
+
+
+def test_json(admin: str) -> None:
+    result = CliRunner().invoke(app, ["stats", "--json", "--admin", f"{admin}/"])
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)[f"{admin}/"]["counters"] == STATS["counters"]
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "nonsense"])
+def test_nobody_answers(url: str) -> None:
+    result = CliRunner().invoke(app, ["stats", "--admin", url])
+    assert result.exit_code == 1
+    assert "no service answered" in result.stderr
+
+
+def test_rows_stand_in_the_order_of_a_request() -> None:
+    def row(stage: str, tier: str, bucket: str) -> StageStats:
+        return StageStats(stage, tier, bucket, 1, 1.0, 1.0, 1.0)
+
+    rows = (
+        row("decode", "origin", "1-16"),
+        row("edge_run", "edge", "17-64"),
+        row("e2e", "edge", "17-64"),
+        row("parse", "edge", "17-64"),
+        row("parse", "edge", "1-16"),
+    )
+    table = stats_table(ServiceStats("edge", "ready", rows))
+    cells = zip(*(column.cells for column in table.columns[:3]), strict=True)
+    assert list(cells) == [
+        ("parse", "edge", "1-16"),
+        ("e2e", "edge", "17-64"),
+        ("parse", "edge", "17-64"),
+        ("edge_run", "edge", "17-64"),
+        ("decode", "origin", "1-16"),
+    ]

@@ -1,0 +1,216 @@
+"""The origin as a process: built from config, served over real sockets, drained and stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from nearsay.nmt.weights import save_native
+from nearsay.runtime.config import ConfigError, load_config
+from nearsay.runtime.link import LinkLimits, Peer
+from nearsay.runtime.service import Stop, run_service
+from nearsay.runtime.tasks import Tasks
+from nearsay.wire.errors import NearsayError
+from nearsay.wire.messages import Finished, Hello, Submit, pack_ids, unpack_ids
+from origin.__main__ import run as run_command
+from origin.app import Origin, build
+from origin.config import OriginConfig, thread_count
+from origin.engine.base import Engine
+from origin.engine.echo import EchoEngine
+from tests.origin import tiny
+from tests.origin.build import EOS, model, submit
+from tests.runtime.kit import TIMEOUT_S, turns, until
+
+CONFIG = OriginConfig(port=0, admin_port=0, drain_timeout_s=5.0, report_interval_s=0.01, slots=8)
+
+
+@pytest.fixture
+def pair_folder(tmp_path: Path) -> Path:
+    """A pair folder with a tiny origin model."""
+    folder = tmp_path / "en-de"
+    save_native(tiny.model(), folder / "teacher", "float32")
+    for name in ("source.spm", "target.spm"):
+        (folder / name).write_text(name)
+    (folder / "model.toml").write_text(
+        'source = "en"\ntarget = "de"\n[vocab]\nsource = "source.spm"\ntarget = "target.spm"\n'
+        '[origin]\nid = "tiny"\nversion = "1"\nengine = "nearsay"\npath = "teacher"\n'
+    )
+    return folder
+
+
+class Running:
+    """A service between its start and its stop, and a peer of it."""
+
+    def __init__(self, origin: Origin, peer: Peer, stop: Stop, done: asyncio.Task[None]) -> None:
+        self.origin = origin
+        self.peer = peer
+        self.stop = stop
+        self.done = done
+
+
+@asynccontextmanager
+async def running(origin: Origin) -> AsyncIterator[Running]:
+    tasks, stop = Tasks(), Stop()
+    announced: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    done = tasks.spawn(run_service(origin, stop=stop, announce=announced.set_result), name="origin")
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            await asyncio.wait((done, announced), return_when=asyncio.FIRST_COMPLETED)
+            if done.done():
+                done.result()
+            ready = json.loads(announced.result())
+        assert (ready["service"], ready["state"]) == ("origin", "ready")
+        peer = Peer(
+            f"ws://127.0.0.1:{ready['port']}/link",
+            hello=lambda: Hello("edge"),
+            tasks=tasks,
+            limits=LinkLimits(backoff_min_s=0.01),
+            clock=time.monotonic,
+        )
+        await peer.start()
+        await until(peer.on_change, lambda: peer.ready)
+        yield Running(origin, peer, stop, done)
+        await peer.close()
+        stop.ask()
+        async with asyncio.timeout(TIMEOUT_S):
+            await done
+    finally:
+        await tasks.close()
+
+
+async def ask(peer: Peer, message: Submit) -> Finished:
+    stream = await peer.open(message)
+    async with asyncio.timeout(TIMEOUT_S):
+        answer = await stream.receive()
+    assert isinstance(answer, Finished)
+    return answer
+
+
+def echoing(engine: Engine | None = None, config: OriginConfig = CONFIG) -> Origin:
+    return build(config, engine=engine or EchoEngine([model(slots=8)]))
+
+
+async def test_hello_answers_and_load_reports() -> None:
+    async with running(echoing()) as service:
+        peer = service.peer
+        assert peer.hello is not None and (peer.hello.role, peer.hello.state) == ("origin", "ready")
+        assert [m.name for m in peer.hello.models] == ["m@1"]
+        await until(peer.on_change, lambda: peer.load is not None)
+        assert peer.load is not None
+        assert (peer.load.state, peer.load.slots_free, peer.load.wants_drafts) == ("ready", 8, ("m@1",))
+        answers = await asyncio.gather(*(ask(peer, submit((n, 6, EOS))) for n in range(1, 40)))
+        assert [tuple(unpack_ids(answer.ids)) for answer in answers] == [(6, n) for n in range(1, 40)]
+        for answer in answers:
+            assert answer.accounted_ms - sum(answer.stages_ms.values()) >= 0
+        service.origin._reporter.report()
+        gauges = service.origin.metrics.snapshot()["gauges"]
+        assert gauges["steps"] > 0 and gauges["slots_free"] == 8 and gauges["failed_steps"] == 0
+
+
+async def test_a_torch_origin_from_a_model_folder(pair_folder: Path) -> None:
+    config = load_config(
+        None, OriginConfig, {"port": 0, "admin_port": 0, "models": [str(pair_folder)], "pairs": "en-de", "slots": 4}
+    )
+    origin = build(config)
+    source = tiny.sources(2)[1]
+    async with running(origin) as service:
+        assert service.peer.hello is not None
+        (info,) = service.peer.hello.models
+        assert (info.name, info.engine) == ("tiny@1", "torch float32 cpu")
+        message = Submit("r", info.name, info.src_vocab_hash, info.trg_vocab_hash, pack_ids(source))
+        answer = await ask(service.peer, message)
+        assert tuple(unpack_ids(answer.ids)) == tiny.plain(tiny.model(), source)
+
+
+async def test_weights_that_do_not_fit_are_a_config_error(pair_folder: Path) -> None:
+    (pair_folder / "teacher" / "config.json").write_text('{"model_type": "nearsay"}')
+    origin = build(load_config(None, OriginConfig, {"port": 0, "models": [str(pair_folder)], "pairs": ["en-de"]}))
+    with pytest.raises(ConfigError):
+        async with running(origin):
+            pass
+
+
+def test_damaged_weights_are_refused_before_they_are_read(pair_folder: Path) -> None:
+    with (pair_folder / "model.toml").open("a") as file:
+        file.write('[sha256]\n"teacher/model.safetensors" = "' + "0" * 64 + '"\n')
+    with pytest.raises(ConfigError, match="sha256"):
+        build(load_config(None, OriginConfig, {"models": [str(pair_folder)], "pairs": ["en-de"]}))
+
+
+async def test_drain_lets_in_flight_work_finish(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine is held inside a step until the drain has begun."""
+    held = threading.Event()
+
+    def wait(_: float) -> None:
+        assert held.wait(TIMEOUT_S)
+
+    engine = EchoEngine([model(slots=8)], step_s=1.0, spend=wait)
+    async with running(echoing(engine)) as service:
+        stream = await service.peer.open(submit((5, 6, EOS)))
+        await turns(lambda: len(service.origin.server) == 1)
+        service.stop.ask()
+        await turns(lambda: not service.peer.ready)
+        held.set()
+        async with asyncio.timeout(TIMEOUT_S):
+            answer = await stream.receive()
+            await service.done
+        assert isinstance(answer, Finished) and tuple(unpack_ids(answer.ids)) == (6, 5)
+    assert service.origin.lifecycle.state == "stopped"
+
+
+async def test_a_dead_engine_thread_answers_everyone_and_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(echoing()) as service:
+
+        def broken(*_: object) -> None:
+            raise AssertionError("a scheduler's mistake")
+
+        monkeypatch.setattr(service.origin.engine_loop.scheduler, "plan", broken)
+        with pytest.raises(NearsayError) as caught:
+            await ask(service.peer, submit())
+        assert caught.value.code == "unavailable"
+        assert service.origin.lifecycle.state == "draining"
+
+
+async def test_without_a_thread_a_simulation_steps() -> None:
+    origin = build(CONFIG, engine=EchoEngine([model(slots=8)]), clock=lambda: 5.0, threaded=False)
+    await origin.start()
+    assert origin.engine_loop.load_now.slots_free == 8
+    origin.engine_loop.step()
+    await origin.stop()
+
+
+async def test_a_token_budget_that_some_request_would_exceed_is_a_config_error() -> None:
+    config = load_config(None, OriginConfig, {"port": 0, "admin_port": 0, "scheduler.encode_tokens_per_step": 511})
+    with pytest.raises(ConfigError, match="512"):
+        async with running(echoing(config=config)):
+            pass
+
+
+def test_config_names_its_mistakes() -> None:
+    with pytest.raises(ConfigError, match="slots"):
+        load_config(None, OriginConfig, {"slots": 0})
+    with pytest.raises(ConfigError, match="queue_mx"):
+        load_config(None, OriginConfig, {"scheduler.queue_mx": 2})
+    with pytest.raises(ConfigError, match="scheduler"):
+        load_config(None, OriginConfig, {"scheduler.queue_max": 0})
+    with pytest.raises(ConfigError, match="xx-yy"):
+        build(OriginConfig(pairs=("xx-yy",)))
+
+
+def test_the_rule_for_threads() -> None:
+    assert [thread_count(0, cores) for cores in (1, 2, 3, 8)] == [1, 1, 1, 4]
+    assert thread_count(3, 2) == 3
+
+
+def test_the_command_line_reports_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["--set", "sloots=4"]) == 2
+    assert "did you mean 'slots'" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        run_command(["--set", "nothing"])

@@ -1,0 +1,109 @@
+"""The door: every way in which a Submit can be wrong, and what becomes of its draft."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nearsay.wire.errors import NearsayError
+from nearsay.wire.messages import pack_ids
+from origin.door import Door
+from tests.origin.build import EOS, model, submit
+
+
+class Opened:
+    """A door over two models, and why drafts were not taken."""
+
+    def __init__(self) -> None:
+        self.drafts: list[str] = []
+        self.door = Door(budget_ms_max=60_000.0, count_draft=self.drafts.append)
+        self.door.open(
+            [
+                model(source_tokens_max=8, target_tokens_max=6, prefix_ids=(), slots=8),
+                model("b", beam=4, slots=8, prefix_ids=(9,)),
+            ]
+        )
+
+    def code(self, **fields: object) -> str:
+        with pytest.raises(NearsayError) as caught:
+            self.door.admit(submit(**fields), 1, 0.0)  # type: ignore[arg-type]
+        return caught.value.code
+
+
+def test_a_good_request_becomes_a_spec() -> None:
+    door = Opened().door
+    spec = door.admit(submit((5, 6, EOS), draft_ids=pack_ids([7, 8]), budget_ms=500.0, stream=True), 3, 10.0)
+    assert (spec.id, spec.model, spec.source, spec.draft) == (3, "m@1", (5, 6, EOS), (7, 8))
+    assert (spec.arrived, spec.deadline, spec.width, spec.stream) == (10.0, 10.5, 1, True)
+    assert spec.target_tokens_max == 6
+
+
+def test_defaults_of_the_model_and_bounds_of_the_origin() -> None:
+    door = Opened().door
+    spec = door.admit(submit(name="b", prefix_ids=pack_ids([9]), budget_ms=float("inf")), 1, 0.0)
+    assert (spec.width, spec.deadline) == (4, 60.0)
+    assert door.admit(submit(name="b", prefix_ids=pack_ids([9]), beam=1, target_tokens_max=3), 1, 0.0).width == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"model": "nobody@1"}, "unknown_model"),
+        ({"src_vocab_hash": "other"}, "model_mismatch"),
+        ({"trg_vocab_hash": "other"}, "model_mismatch"),
+        ({"prefix_ids": pack_ids([3])}, "model_mismatch"),
+        ({"prefix_ids": b"abc"}, "invalid_request"),
+        ({"src_ids": b""}, "invalid_request"),
+        ({"src_ids": b"abcde"}, "invalid_request"),
+        ({"source": (5, 6)}, "invalid_request"),
+        ({"source": (100, EOS)}, "invalid_request"),
+        ({"source": (5,) * 8 + (EOS,)}, "source_too_long"),
+        ({"src_ids": bytes(4 * 10_000_000)}, "source_too_long"),
+        ({"beam": -1}, "invalid_request"),
+        ({"beam": 9}, "invalid_request"),
+        ({"target_tokens_max": 0}, "invalid_request"),
+        ({"budget_ms": 0.0}, "deadline_exceeded"),
+        ({"budget_ms": float("nan")}, "deadline_exceeded"),
+    ],
+)
+def test_what_is_refused_and_how(fields: dict[str, object], code: str) -> None:
+    assert Opened().code(**fields) == code
+
+
+def test_a_source_of_exactly_the_limit_passes() -> None:
+    assert len(Opened().door.admit(submit((5,) * 7 + (EOS,)), 1, 0.0).source) == 8
+
+
+@pytest.mark.parametrize(
+    ("fields", "draft", "why"),
+    [
+        ({"draft_ids": b""}, (), []),
+        ({"draft_ids": pack_ids([7]), "draft_vocab_hash": "trg-m"}, (7,), []),
+        ({"draft_ids": pack_ids([7]), "draft_vocab_hash": "student"}, (), ["vocabulary"]),
+        ({"draft_ids": pack_ids([100])}, (), ["outside_vocabulary"]),
+        ({"draft_ids": b"abc"}, (), ["malformed"]),
+        ({"draft_ids": pack_ids([7]), "beam": 2}, (), ["beam"]),
+        ({"draft_ids": pack_ids(range(1, 20))}, (1, 2, 3, 4, 5, 6), ["cut"]),
+        ({"draft_ids": pack_ids([7, EOS, 8])}, (7,), []),
+    ],
+)
+def test_a_bad_draft_is_dropped_or_cut_and_counted(
+    fields: dict[str, object], draft: tuple[int, ...], why: list[str]
+) -> None:
+    opened = Opened()
+    assert opened.door.admit(submit(**fields), 1, 0.0).draft == draft  # type: ignore[arg-type]
+    assert opened.drafts == why
+
+
+@given(src=st.binary(max_size=40), draft=st.binary(max_size=60), beam=st.integers(), limit=st.integers())
+def test_anything_is_admitted_whole_or_refused_by_code(src: bytes, draft: bytes, beam: int, limit: int) -> None:
+    opened = Opened()
+    try:
+        spec = opened.door.admit(submit(src_ids=src, draft_ids=draft, beam=beam, target_tokens_max=limit), 1, 0.0)
+    except NearsayError as error:
+        assert error.code in ("invalid_request", "source_too_long")
+    else:
+        assert 1 <= len(spec.source) <= 8 and spec.source[-1] == EOS and max(spec.source) < 100
+        assert len(spec.draft) <= spec.target_tokens_max <= 6 and all(i < 100 for i in spec.draft)
+        assert 1 <= spec.width <= 8

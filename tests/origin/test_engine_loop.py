@@ -1,0 +1,179 @@
+"""The engine loop: by hand with a clock of ours, and on its thread."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+
+import pytest
+
+from nearsay.wire.errors import Overloaded, Unavailable
+from origin.core.plan import Effect, Ended, Plan, Produced, Refused, Result
+from origin.core.scheduler import Limits, Scheduler
+from origin.engine.echo import EchoEngine
+from origin.engine_loop import EngineLoop
+from tests.origin.build import EOS, endings, model, spec
+
+WAIT_S = 10.0
+
+
+class ByHand:
+    """A loop without a thread: time passes only in the engine."""
+
+    def __init__(self, engine: EchoEngine | None = None, **limits: int) -> None:
+        self.now = 0.0
+        self.effects: list[Effect] = []
+        self.engine = engine or EchoEngine([model(slots=2)], step_s=1.0, spend=self.spend)
+        self.loop = EngineLoop(
+            self.engine,
+            lambda models: Scheduler(models, Limits(**limits)),
+            clock=lambda: self.now,
+            deliver=self.effects.extend,
+            inbox_max=8,
+        )
+        self.loop.load()
+
+    def spend(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_a_sequence_through_steps() -> None:
+    hand = ByHand()
+    hand.loop.submit(spec(1, source=(5, 6, EOS), stream=True))
+    for _ in range(3):
+        hand.loop.step()
+    *tokens, end = hand.effects
+    assert tokens == [Produced(1, (6,)), Produced(1, (5,))]
+    assert isinstance(end, Ended) and (end.ending.reason, end.ending.ids) == ("stop", (6, 5))
+    assert end.ending.stages_ms == {"origin_queue": 0.0, "encode": 0.0, "decode": 3000.0}
+    assert (hand.loop.stats.steps, hand.loop.stats.rows, hand.loop.stats.busy_s) == (3, 3, 3.0)
+    assert (hand.loop.load_now.running, hand.loop.load_now.slots_free) == (0, 2)
+
+
+def test_cancel_frees_the_slots_within_one_step() -> None:
+    hand = ByHand()
+    hand.loop.submit(spec(1, width=2))
+    hand.loop.submit(spec(2, width=2))
+    hand.loop.step()
+    assert (hand.loop.load_now.running, hand.loop.load_now.queued) == (1, 1)
+    hand.loop.cancel(1)
+    hand.loop.step()
+    assert endings(hand.effects) == {1: "cancelled"}
+    assert (hand.loop.load_now.running, hand.loop.load_now.queued) == (1, 0)
+
+
+def test_submitted_and_cancelled_between_two_steps() -> None:
+    hand = ByHand()
+    hand.loop.submit(spec(1))
+    hand.loop.cancel(1)
+    hand.loop.step()
+    assert endings(hand.effects) == {1: "cancelled"}
+    assert hand.loop.stats.steps == 0
+
+
+def test_refusals_are_effects() -> None:
+    hand = ByHand(queue_max=1)
+    hand.loop.submit(spec(1))
+    hand.loop.submit(spec(2))
+    hand.loop.step()
+    assert hand.effects == [Refused(2, "overloaded", retry_after_ms=0.0)]
+
+
+def test_the_inbox_is_bounded_but_takes_every_cancel() -> None:
+    hand = ByHand()
+    for number in range(8):
+        hand.loop.submit(spec(number))
+    with pytest.raises(Overloaded):
+        hand.loop.submit(spec(8))
+    for number in range(8):
+        hand.loop.cancel(number)
+    hand.loop.step()
+    assert endings(hand.effects) == dict.fromkeys(range(8), "cancelled")
+
+
+class Explosive(EchoEngine):
+    """Raises in the steps that it is told to."""
+
+    error: Exception | None = None
+
+    def run(self, plan: Plan) -> Result:
+        result = super().run(plan)
+        if self.error is not None:
+            raise self.error
+        return result
+
+
+def test_an_engine_that_raises_fails_its_sequences_and_the_loop_lives(caplog: pytest.LogCaptureFixture) -> None:
+    hand = ByHand(engine := Explosive([model(slots=2)]))
+    for number in (1, 2, 3):
+        hand.loop.submit(spec(number, source=(5, EOS)))
+    hand.loop.step()
+    engine.error = RuntimeError("boom")
+    with caplog.at_level(logging.ERROR):
+        hand.loop.step()
+    assert endings(hand.effects) == {1: "failed", 2: "failed"}
+    assert "2 sequences" in caplog.text
+    engine.error = None
+    hand.loop.step()
+    hand.loop.step()
+    assert endings(hand.effects) == {1: "failed", 2: "failed", 3: "stop"}
+    assert hand.loop.stats.failed_steps == 1
+    hand.loop.scheduler.check()
+
+
+class Threaded:
+    """A loop on a thread of its own; effects arrive in a queue."""
+
+    def __init__(self) -> None:
+        self.effects: queue.Queue[Effect] = queue.Queue()
+        self.loop = EngineLoop(
+            EchoEngine([model(slots=2)]),
+            lambda models: Scheduler(models, Limits()),
+            clock=lambda: 0.0,
+            deliver=self._put,
+        )
+        self.loop.load()
+        self.thread = threading.Thread(target=self.loop.run)
+        self.thread.start()
+
+    def _put(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            self.effects.put(effect)
+
+    def stop(self) -> None:
+        self.loop.stop()
+        self.thread.join(WAIT_S)
+        assert not self.thread.is_alive()
+
+
+def test_the_thread_wakes_for_work_and_sleeps_between() -> None:
+    threaded = Threaded()
+    for number in range(20):
+        threaded.loop.submit(spec(number, source=(5, 6, EOS)))
+        end = threaded.effects.get(timeout=WAIT_S)
+        assert isinstance(end, Ended) and (end.sequence, end.ending.ids) == (number, (6, 5))
+    steps = threaded.loop.stats.steps
+    assert steps == 60  # none while idle
+    threaded.stop()
+    assert threaded.loop.stats.steps == steps
+
+
+def test_stopping_ends_what_still_runs_and_refuses_what_comes() -> None:
+    threaded = Threaded()
+    endless = (*range(1, 90), EOS)
+    for number in range(50):
+        threaded.loop.submit(spec(number, source=endless))
+    threaded.stop()
+    ended = [threaded.effects.get_nowait() for _ in range(threaded.effects.qsize())]
+    assert set(endings(ended)) == set(range(50))
+    with pytest.raises(Unavailable):
+        threaded.loop.submit(spec(99))
+
+
+def test_not_loaded_is_unavailable() -> None:
+    loop = EngineLoop(
+        EchoEngine([model()]), lambda models: Scheduler(models, Limits()), clock=lambda: 0.0, deliver=lambda _: None
+    )
+    with pytest.raises(Unavailable):
+        loop.submit(spec(1))

@@ -1,0 +1,280 @@
+"""The torch engine gives every sequence the ids it would get alone, whoever its neighbours are."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nearsay.nmt.decoding import beam_search
+from nearsay.nmt.transformer import Seq2Seq
+from origin.core.sequence import Ending
+from tests.origin import tiny
+
+SOURCES = tiny.sources(12)
+MODELS = {
+    "attention": tiny.model(),
+    "ssru": tiny.model("ssru"),
+    "prefix": tiny.model(prefix_ids=(5, 9)),
+    "suppressed": tiny.model(suppressed_ids=(3, 7, 11, 40)),
+}
+PLAIN = {name: [tiny.plain(model, source) for source in SOURCES] for name, model in MODELS.items()}
+each_model = pytest.mark.parametrize("name", MODELS)
+
+
+def right(ending: Ending, ids: tuple[int, ...], model: Seq2Seq) -> None:
+    assert (ending.ids, ending.reason) == (ids, "length" if len(ids) == tiny.limit(model) else "stop")
+
+
+@torch.no_grad()
+def log_prob(model: Seq2Seq, source: list[int], ending: Ending) -> float:
+    """Log-probability of an ending's ids (and eos), by teacher forcing."""
+    fed = torch.tensor([[-1, *ending.ids]])
+    scores = model(torch.tensor([source]), torch.tensor([len(source)]), fed)[0].log_softmax(-1)  # [T, V]
+    said = [*ending.ids, 0] if ending.reason == "stop" else [*ending.ids]
+    return sum(float(scores[at, token]) for at, token in enumerate(said))
+
+
+def test_the_tiny_models_are_worth_testing_with() -> None:
+    for plain in PLAIN.values():
+        assert len({len(ids) for ids in plain}) >= 3 and len(set(plain)) >= 5
+
+
+@each_model
+def test_alone(name: str) -> None:
+    for source, ids in zip(SOURCES[:4], PLAIN[name], strict=False):
+        origin = tiny.Origin(MODELS[name], slots=1)
+        origin.submit(source)
+        right(origin.finish()[1], ids, MODELS[name])
+
+
+@each_model
+def test_in_ragged_batches_and_more_than_the_slots(name: str) -> None:
+    origin = tiny.Origin(MODELS[name], slots=5)
+    numbers = [origin.submit(source) for source in SOURCES]
+    ended = origin.finish()
+    for number, ids in zip(numbers, PLAIN[name], strict=True):
+        right(ended[number], ids, MODELS[name])
+
+
+@each_model
+def test_a_neighbour_that_leaves_changes_nothing(name: str) -> None:
+    origin = tiny.Origin(MODELS[name], slots=6)
+    numbers = [origin.submit(source) for source in SOURCES[:6]]
+    origin.step()
+    origin.step()
+    for leaving in numbers[::2]:
+        origin.scheduler.cancel(leaving, 0.0)
+    late = [origin.submit(source) for source in SOURCES[6:9]]
+    ended = origin.finish()
+    for number, ids in [*zip(numbers, PLAIN[name], strict=False), *zip(late, PLAIN[name][6:], strict=False)]:
+        if number in ended:
+            right(ended[number], ids, MODELS[name])
+    assert set(numbers[1::2] + late) <= set(ended)
+
+
+@each_model
+def test_a_right_draft_takes_one_pass(name: str) -> None:
+    origin = tiny.Origin(MODELS[name])
+    numbers = [origin.submit(source, draft=ids) for source, ids in zip(SOURCES[:6], PLAIN[name], strict=False)]
+    ended = origin.finish()
+    for number, ids in zip(numbers, PLAIN[name], strict=False):
+        right(ended[number], ids, MODELS[name])
+        assert ended[number].steps == 1
+        assert ended[number].draft_accepted == ended[number].draft_tokens == min(len(ids), tiny.limit(MODELS[name]) - 1)
+
+
+@each_model
+@pytest.mark.parametrize("damage", ["wrong in the middle", "too short", "goes on after the end", "garbage"])
+def test_a_wrong_draft_changes_no_id(name: str, damage: str) -> None:
+    origin = tiny.Origin(MODELS[name])
+    numbers, steps_saved = [], []
+    for source, ids in zip(SOURCES[:8], PLAIN[name], strict=False):
+        half = len(ids) // 2
+        draft = {
+            "wrong in the middle": (*ids[:half], 59, *ids[half + 1 :]),
+            "too short": ids[:half],
+            "goes on after the end": (*ids, 4, 4, 4),
+            "garbage": tuple((7 * k + 3) % 59 + 1 for k in range(tiny.TARGET_MAX)),
+        }[damage]
+        numbers.append(origin.submit(source, draft=draft))
+        steps_saved.append(half if damage in ("wrong in the middle", "too short") else 0)
+    ended = origin.finish()
+    for number, ids, saved in zip(numbers, PLAIN[name], steps_saved, strict=False):
+        right(ended[number], ids, MODELS[name])
+        assert ended[number].draft_accepted >= saved
+        assert ended[number].steps + ended[number].draft_accepted == len(ids) + (ended[number].reason == "stop")
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, len(SOURCES) - 1),
+            st.integers(0, 6),
+            st.lists(st.integers(1, tiny.VOCAB - 1), max_size=10),
+            st.integers(0, 24),
+        ),
+        max_size=14,
+    ),
+    st.sampled_from(sorted(MODELS)),
+)
+def test_any_history_of_arrivals_and_drafts(arrivals: list[tuple[int, int, list[int], int]], name: str) -> None:
+    """Sequences join between steps, each with a draft that is right for a while and then anything."""
+    origin = tiny.Origin(MODELS[name], slots=4)
+    wanted = {}
+    for which, steps_before, noise, right_ids in arrivals:
+        for _ in range(steps_before):
+            origin.step()
+        draft = (*PLAIN[name][which][:right_ids], *noise)
+        wanted[origin.submit(SOURCES[which], draft=draft)] = PLAIN[name][which]
+    ended = origin.finish()
+    for number, ids in wanted.items():
+        right(ended[number], ids, MODELS[name])
+
+
+def test_several_models_share_a_step() -> None:
+    names = ("attention", "ssru", "prefix")
+    origin = tiny.Origin(*(MODELS[name] for name in names), slots=3)
+    numbers = {(which, at): origin.submit(SOURCES[at], which=which) for at in range(5) for which in range(3)}
+    ended = origin.finish()
+    for (which, at), number in numbers.items():
+        right(ended[number], PLAIN[names[which]][at], MODELS[names[which]])
+
+
+def test_the_length_limit_of_a_request() -> None:
+    whole = max(PLAIN["attention"], key=len)
+    origin = tiny.Origin(MODELS["attention"])
+    source = SOURCES[PLAIN["attention"].index(whole)]
+    for limit in (1, 2, 5):
+        number = origin.submit(source, target_tokens_max=limit, draft=whole)
+        ending = origin.finish()[number]
+        assert (ending.ids, ending.reason, ending.draft_tokens) == (whole[:limit], "length", limit - 1)
+
+
+def test_log_prob_is_that_of_the_chosen_ids() -> None:
+    model, source, ids = MODELS["attention"], SOURCES[1], PLAIN["attention"][1]
+    origin = tiny.Origin(model)
+    plain = origin.submit(source, want_log_prob=True)
+    drafted = origin.submit(source, want_log_prob=True, draft=ids[:2])
+    silent = origin.submit(source)
+    ended = origin.finish()
+    expected = log_prob(model, source, ended[plain])
+    assert ended[plain].log_prob == pytest.approx(expected, abs=1e-3)
+    assert ended[drafted].log_prob == pytest.approx(expected, abs=1e-3)
+    assert ended[silent].log_prob is None
+
+
+def test_nan_logits_fail_only_their_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny.model()
+    origin = tiny.Origin(model, slots=4)
+    numbers = [origin.submit(source) for source in SOURCES[:4]]
+    decode_step = model.decode_step
+
+    def poisoned(cache: object, slots: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        logits = decode_step(cache, slots, ids)  # type: ignore[arg-type]
+        logits[slots == 1, 17] = float("nan")
+        return logits
+
+    monkeypatch.setattr(model, "decode_step", poisoned)
+    ended = origin.finish()
+    assert (ended[numbers[1]].reason, ended[numbers[1]].ids) == ("failed", ())
+    for number, ids in zip(numbers, PLAIN["attention"], strict=False):
+        if number != numbers[1]:
+            right(ended[number], ids, model)
+    again = origin.submit(SOURCES[0])
+    monkeypatch.undo()
+    right(origin.finish()[again], PLAIN["attention"][0], model)
+
+
+@pytest.mark.parametrize("where", ["encode", "decode_step", "verify"])
+def test_out_of_memory_fails_the_newest_and_the_others_go_on(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny.model()
+    origin = tiny.Origin(model, slots=6)
+    draft = (1,) if where == "verify" else ()
+    numbers = [origin.submit(SOURCES[0], draft=draft) for _ in range(6)]
+    real = getattr(model, where)
+
+    def tight(*args: torch.Tensor) -> torch.Tensor:
+        rows = args[0] if where == "encode" else args[1]
+        if len(rows) > 4:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes")
+        result: torch.Tensor = real(*args)
+        return result
+
+    monkeypatch.setattr(model, where, tight)
+    ended = origin.finish()
+    assert [ended[number].reason for number in numbers[4:]] == ["failed", "failed"]
+    for number in numbers[:4]:
+        right(ended[number], PLAIN["attention"][0], model)
+    assert origin.scheduler.load().slots_free == 6
+
+
+def test_a_broken_pass_fails_its_rows_and_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, broken = tiny.model(), tiny.model()
+    origin = tiny.Origin(whole, broken, slots=4)
+    fine = origin.submit(SOURCES[0], which=0)
+    doomed = [origin.submit(source, which=1) for source in SOURCES[:2]]
+
+    def explode(*args: torch.Tensor) -> torch.Tensor:
+        raise ValueError("boom")
+
+    monkeypatch.setattr(broken, "decode_step", explode)
+    ended = origin.finish()
+    assert [ended[number].reason for number in doomed] == ["failed", "failed"]
+    right(ended[fine], PLAIN["attention"][0], whole)
+
+
+def test_an_ssru_does_not_try_again_after_running_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its state is overwritten during a pass: going on from it would change ids."""
+    model = tiny.model("ssru")
+    origin = tiny.Origin(model, slots=2)
+    numbers = [origin.submit(source) for source in SOURCES[:2]]
+    monkeypatch.setattr(model, "decode_step", lambda *_: (_ for _ in ()).throw(MemoryError()))
+    ended = origin.finish()
+    assert [ended[number].reason for number in numbers] == ["failed", "failed"]
+
+
+@each_model
+@pytest.mark.parametrize("width", [2, 4])
+def test_beams_beside_greedy_rows_are_those_of_beam_search(name: str, width: int) -> None:
+    """Beams and greedy sequences share passes, join at different steps and outnumber the slots."""
+    model = MODELS[name]
+    expected = [found[0] for found in beam_search(model, SOURCES[:6], width=width)]
+    origin = tiny.Origin(model, slots=2 * width + 1)
+    beams = []
+    for at, source in enumerate(SOURCES[:6]):
+        beams.append(origin.submit(source, width=width, want_log_prob=True))
+        origin.submit(SOURCES[at + 6])
+        origin.step()
+    ended = origin.finish()
+    for number, best in zip(beams, expected, strict=True):
+        assert (ended[number].ids, ended[number].reason) == (best.ids, "length" if best.truncated else "stop")
+    greedy = [ending for number, ending in sorted(ended.items()) if number not in beams]
+    for ending, ids in zip(greedy, PLAIN[name][6:], strict=True):
+        right(ending, ids, model)
+
+
+def test_log_prob_of_a_beam_is_that_of_its_ids() -> None:
+    model, source = MODELS["attention"], SOURCES[4]
+    origin = tiny.Origin(model)
+    number = origin.submit(source, width=4, want_log_prob=True)
+    ending = origin.finish()[number]
+    assert ending.log_prob == pytest.approx(log_prob(model, source, ending), abs=1e-3)
+
+
+def test_a_cancelled_beam_frees_its_slots_and_nan_fails_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny.model()
+    origin = tiny.Origin(model, slots=4)
+    number = origin.submit(SOURCES[0], width=4)
+    origin.step()
+    origin.step()
+    origin.scheduler.cancel(number, 0.0)
+    assert origin.scheduler.load().slots_free == 4
+    late = origin.submit(SOURCES[1])
+    right(origin.finish()[late], PLAIN["attention"][1], model)
+    real = model.decode_step
+    monkeypatch.setattr(model, "decode_step", lambda *args: real(*args).fill_(float("nan")))
+    number = origin.submit(SOURCES[0], width=2)
+    assert origin.finish()[number].reason == "failed"

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from nearsay.wire.errors import InvalidRequest
+from nearsay.wire.messages import Hello, LoadReport, ModelInfo, ServedTier
+from proxy.core.catalogue import Catalogue
+from proxy.core.endpoint import Endpoint
+
+
+def model(source: str, target: str, tier: ServedTier = "edge") -> ModelInfo:
+    return ModelInfo(f"{source}-{target}-{tier}", "1", source, target, tier, "s", "t")
+
+
+def endpoint(
+    name: str, *models: ModelInfo, origin_pairs: tuple[str, ...] = (), load: LoadReport | None = None
+) -> Endpoint:
+    made = Endpoint(name, tau_s=10.0, failure_cost_s=1.0, now=0.0)
+    made.update(up=True, hello=Hello("edge", models=models, origin_pairs=origin_pairs), load=load)
+    return made
+
+
+def code_of(catalogue: Catalogue, *asked: str) -> str:
+    with pytest.raises(InvalidRequest) as refused:
+        catalogue.resolve(*asked)  # type: ignore[arg-type]
+    return refused.value.code
+
+
+CATALOGUE = Catalogue(
+    [endpoint("a", model("en", "de"), model("en", "pt"), origin_pairs=("en-pt",)), endpoint("b", model("pt", "en"))]
+)
+
+
+def test_languages_lists_every_pair_with_its_tiers() -> None:
+    assert CATALOGUE.languages() == [
+        {"code": "en", "targets": [{"code": "de", "tiers": ["edge"]}, {"code": "pt", "tiers": ["edge", "origin"]}]},
+        {"code": "pt", "targets": [{"code": "en", "tiers": ["edge"]}]},
+    ]
+
+
+def test_each_listed_pair_resolves_in_each_listed_tier() -> None:
+    assert CATALOGUE.resolve("en", "pt", "origin") == ("en", "pt")
+    assert CATALOGUE.resolve("en", "pt", "refine") == ("en", "pt")
+    assert CATALOGUE.resolve("en", "de", "edge") == ("en", "de")
+    assert CATALOGUE.resolve("pt", "en", "auto") == ("pt", "en")
+
+
+def test_what_is_not_served_is_refused_by_its_own_code() -> None:
+    assert code_of(CATALOGUE, "en", "xx", "auto") == "unknown_language"
+    assert code_of(CATALOGUE, "xx", "en", "auto") == "unknown_language"
+    assert code_of(CATALOGUE, "de", "en", "auto") == "unsupported_pair"
+    assert code_of(CATALOGUE, "en", "en", "auto") == "unsupported_pair"
+    assert code_of(CATALOGUE, "en", "de", "origin") == "tier_unavailable"
+    assert code_of(CATALOGUE, "en", "de", "refine") == "tier_unavailable"
+
+
+def test_codes_compare_without_case_and_separator() -> None:
+    catalogue = Catalogue([endpoint("a", model("en", "pt-BR"))])
+    assert catalogue.resolve("EN", "pt_br", "auto") == ("en", "pt-BR")
+    assert catalogue.languages()[0]["targets"] == [{"code": "pt-BR", "tiers": ["edge"]}]
+
+
+def test_an_edge_that_is_away_still_counts() -> None:
+    away = endpoint("a", model("en", "de"))
+    away.update(up=False, hello=None, load=None)
+    assert Catalogue([away]).resolve("en", "de", "auto") == ("en", "de")
+    assert not away.available
+
+
+def test_nothing_is_known_before_the_first_hello() -> None:
+    assert not Catalogue([Endpoint("a", tau_s=10.0, failure_cost_s=1.0, now=0.0)])
+
+
+def test_a_load_report_may_bring_an_origin_that_the_hello_did_not_know() -> None:
+    late = endpoint("a", model("en", "de"), load=LoadReport("ready", origin_ready=("en-de",)))
+    assert Catalogue([late]).resolve("en", "de", "origin") == ("en", "de")
+
+
+def test_models_are_listed_once() -> None:
+    catalogue = Catalogue([endpoint("a", model("en", "de")), endpoint("b", model("en", "de"), model("en", "pt"))])
+    assert [m.name for m in catalogue.models] == ["en-de-edge@1", "en-pt-edge@1"]
+
+
+def test_an_origin_that_is_down_stays_known_until_its_edge_restarts() -> None:
+    edge = Endpoint("a", tau_s=10.0, failure_cost_s=1.0, now=0.0)
+    hello = Hello("edge", instance="one", models=(model("en", "de"),))
+    edge.update(up=True, hello=hello, load=LoadReport("ready", origin_ready=("en-de",)))
+    edge.update(up=True, hello=hello, load=LoadReport("ready"))
+    assert edge.serves("en-de", "origin")
+    assert not edge.origin_ready
+    edge.update(up=True, hello=msgspec.structs.replace(hello, instance="two"), load=None)
+    assert not edge.serves("en-de", "origin")
+
+
+def test_a_report_replaces_a_model_by_name() -> None:
+    hello = Hello("edge", models=(model("en", "de"),))
+    slow = msgspec.structs.replace(model("en", "de"), engine="slow")
+    edge = Endpoint("a", tau_s=10.0, failure_cost_s=1.0, now=0.0)
+    edge.update(up=True, hello=hello, load=LoadReport("ready", models=(slow, model("en", "de", "origin"))))
+    assert [m.engine for m in edge.models] == ["slow", ""]
+    assert edge.serves("en-de", "origin")
