@@ -94,7 +94,7 @@ class SegmentRuns:
         assert self._pair.local is not None
         output = await self._run(self._pair.local, segment, ids, laps)
         if output.truncated:
-            return await self._halve(segment, ids, laps)
+            return await self._halve(segment, laps)
         return self._piece(self._pair.local, output, laps, degraded)
 
     async def _run(self, local: Local, segment: Segment, ids: Sequence[int], laps: Laps) -> LocalOutput:
@@ -136,7 +136,7 @@ class SegmentRuns:
         )
         laps.far("origin_link", finished.accounted_ms, finished.stages_ms, self._clock())
         if finished.finish_reason == "length":
-            return await self._halve(segment, ids, laps)
+            return await self._halve(segment, laps)
         piece = Piece(decoded(finished, model), "segment", "origin", finished.model)
         laps.lap("detokenise", self._clock())
         return piece
@@ -193,10 +193,11 @@ class SegmentRuns:
 
     # ---- too long ----------------------------------------------------------------------------------------------------
 
-    async def _halve(self, segment: Segment, ids: Sequence[int], laps: Laps) -> Piece:
+    async def _halve(self, segment: Segment, laps: Laps) -> Piece:
         """The translation ran into a length bound: translate two halves instead, never give out a part as the whole."""
-        if len(ids) > SPLIT_TOKENS_MIN:
-            return await self._split(segment, (len(ids) + 1) // 2, laps, None)
+        tokens = len(self._vocab().encode(segment.text))
+        if tokens > SPLIT_TOKENS_MIN:
+            return await self._split(segment, (tokens + 1) // 2, laps, None)
         return Piece(segment.text, degraded="untranslatable")
 
     async def _split(self, segment: Segment, tokens_max: int, laps: Laps, show: Show | None) -> Piece:

@@ -19,6 +19,6 @@ async def warm_up(model: LocalModel, source: Vocab, clock: Clock) -> None:
     frequent = [piece for piece in source.table[:400] if piece.startswith("▁") and piece[1:].isalpha()]
     sentences = [source.decode(source.ids(frequent[:words])) for words in WORDS]
     for rows in ROUNDS:
-        batch = [LocalInput(text, tuple(source.encode(text))) for text in sentences[:rows]]
+        batch = [LocalInput(text, tuple(source.encode(text))) for text in sentences[: min(rows, model.room)]]
         deadline = clock() + TIMEOUT_S
         await asyncio.gather(*(model.translate(row, priority="interactive", deadline=deadline) for row in batch))

@@ -45,6 +45,7 @@ class EngineLoop:
         deliver: Callable[[list[Effect]], None],
         inbox_max: int = 16_384,
     ) -> None:
+        self.scheduler: Scheduler  # from `load` on
         self._engine = engine
         self._make_scheduler = make_scheduler
         self._clock = clock

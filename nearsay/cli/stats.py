@@ -102,7 +102,7 @@ async def _fetch(session: aiohttp.ClientSession, admin: str) -> ServiceStats | s
 def stats_table(stats: ServiceStats) -> Table:
     """A service's stages, in the order a request passes them, "e2e" first."""
     table = Table(title=f"{stats.service}: {stats.state}", title_justify="left")
-    for column in ("stage", "tier", "chars"):
+    for column in ("stage", "tier", "length"):
         table.add_column(column)
     for column in ("count", "p50 ms", "p95 ms", "p99 ms"):
         table.add_column(column, justify="right")

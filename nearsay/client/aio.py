@@ -72,7 +72,12 @@ class AsyncClient:
         session: str = "",
         segments: bool = False,
     ) -> Result:
-        """Translate a text or a list of texts. Cancelling the task tells the proxy to stop."""
+        """Translate a text or a list of texts, one translation for each. Cancelling the task stops the work.
+
+        `deadline_ms` is for the whole call (default: 10 s, batch 120 s). `tier`: "edge" is fast, "origin" good, "auto"
+        the edge's choice, "refine" a draft from the edge which the origin confirms or replaces. `session` ties the
+        requests of one conversation together. `segments` asks for each segment with the span of its source.
+        """
         options = Options(tier, priority, deadline_ms, session, segments)
         async with aclosing(self._events(self._request(text, source, target, options, stream=False))) as events:
             async for event in events:

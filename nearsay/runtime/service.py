@@ -9,6 +9,7 @@ import logging
 import signal
 import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Protocol
 
 from aiohttp import web
@@ -47,7 +48,7 @@ class Service(Protocol):
         """Take nothing new, return when what is in flight has ended; cancelled after the config's timeout."""
 
     async def stop(self) -> None:
-        """Release everything; called exactly once if `start` was called, also when it failed."""
+        """Release everything; called exactly once, also when `start` failed or was never reached."""
 
 
 class Stop:
@@ -76,7 +77,9 @@ def run(service: Service) -> int:
     return 0
 
 
-async def run_service(service: Service, *, stop: Stop | None = None, announce: Callable[[str], None] = print) -> None:
+async def run_service(
+    service: Service, *, stop: Stop | None = None, announce: Callable[[str], None] | None = None
+) -> None:
     """Bind, start, announce, wait for SIGTERM or SIGINT (or `stop`), drain, stop.
 
     Prints one line of JSON when ready: service, port, admin_port, state. Raises ConfigError for a door that is unsafe
@@ -85,6 +88,7 @@ async def run_service(service: Service, *, stop: Stop | None = None, announce: C
     config = service.config
     check_doors(config)
     stop = stop or _stop_on_signals()
+    announce = announce or partial(print, flush=True)  # whoever waits for the line reads a pipe
     tasks = Tasks()
     admin = await _runner(admin_routes(config, service.lifecycle, service.metrics))
     door = await _runner(service.routes(), service.lifecycle)
@@ -99,8 +103,8 @@ async def run_service(service: Service, *, stop: Stop | None = None, announce: C
             await stop.asked.wait()
             await _drain(service, door, stop, tasks)
     finally:
+        await door.cleanup()  # first: the last bytes of answers are written
         await service.stop()
-        await door.cleanup()
         service.lifecycle.move("stopped")
         await admin.cleanup()
         await tasks.close()

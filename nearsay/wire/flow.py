@@ -76,26 +76,27 @@ class ReceiveFlow(msgspec.Struct):
     def add(self, piece: bytes, more: bool, message_bytes_max: int) -> tuple[bytes, int] | None:
         """The whole message and its cost once its last piece is here, None before.
 
-        Raises ProtocolError: credit_exceeded, message_too_big, malformed_packet (an empty piece).
+        Raises ProtocolError, and changes nothing else then: credit_exceeded, message_too_big, malformed_packet (an
+        empty piece, or one too long).
         """
         cost = len(piece) + ITEM_OVERHEAD_BYTES
         self.received += cost
         if self.received > self.granted:
             raise ProtocolError("credit_exceeded")
-        if not piece:
-            raise ProtocolError("malformed_packet", "empty piece")
+        if not 0 < len(piece) <= FRAGMENT_BYTES:
+            raise ProtocolError("malformed_packet", f"a piece of {len(piece)} bytes")
+        if len(piece) + len(self.partial or b"") > message_bytes_max:
+            raise ProtocolError("message_too_big", f"more than {message_bytes_max} bytes")
         if self.partial is None and not more:
             self.unread += cost
             return piece, cost
-        return self._join(piece, cost, more, message_bytes_max)
+        return self._join(piece, cost, more)
 
-    def _join(self, piece: bytes, cost: int, more: bool, message_bytes_max: int) -> tuple[bytes, int] | None:
+    def _join(self, piece: bytes, cost: int, more: bool) -> tuple[bytes, int] | None:
         if self.partial is None:
             self.partial = bytearray()
         self.partial += piece
         self.partial_cost += cost
-        if len(self.partial) > message_bytes_max:
-            raise ProtocolError("message_too_big", f"more than {message_bytes_max} bytes")
         if more:
             return None
         whole, cost = bytes(self.partial), self.partial_cost

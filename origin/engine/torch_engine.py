@@ -105,15 +105,13 @@ class TorchEngine:
     def _warm_up(self, model: ServedModel) -> None:
         """Run the shapes whose first time is slow: allocator, kernels, thread pool. Sequence numbers are negative, so
         they meet no real one; everything is dropped again."""
-        shapes = [(min(count, model.slots), min(length, model.source_tokens_max)) for count, length in WARM_UP_SHAPES]
-        for count, length in [*shapes, (model.slots, min(16, model.source_tokens_max))]:
+        for count, length in [*WARM_UP_SHAPES, (model.slots, 16)]:
+            length = min(length, model.source_tokens_max)
             source = (*[model.eos_id + 1] * (length - 1), model.eos_id)
-            slots = range(count)
-            encode = tuple(Encode(-1 - slot, (slot,), source, model.target_tokens_max) for slot in slots)
-            rows = tuple(Row(-1 - slot, (slot,)) for slot in slots)
+            owned = [tuple(range(at, at + model.beam)) for at in range(0, model.slots - model.beam + 1, model.beam)]
+            rows = tuple(Row(-1 - number, slots) for number, slots in enumerate(owned[:count]))
+            encode = tuple(Encode(row.sequence, row.slots, source, model.target_tokens_max) for row in rows)
             result = self.run(Plan((Batch(model.name, encode, rows),)))
             going = {outcome.sequence for outcome in result.outcomes if outcome.finish is None}
-            again = tuple(row for row in rows if row.sequence in going)
-            dropped = tuple(row.sequence for row in rows)
-            self.run(Plan((Batch(model.name, (), again),)))
-            self.run(Plan(dropped=dropped))
+            self.run(Plan((Batch(model.name, (), tuple(row for row in rows if row.sequence in going)),)))
+            self.run(Plan(dropped=tuple(row.sequence for row in rows)))

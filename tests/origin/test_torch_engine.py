@@ -134,6 +134,15 @@ def test_any_history_of_arrivals_and_drafts(arrivals: list[tuple[int, int, list[
         right(ended[number], ids, MODELS[name])
 
 
+@pytest.mark.parametrize("beam", [1, 4])
+def test_warming_up_leaves_nothing_behind(beam: int) -> None:
+    origin = tiny.Origin(tiny.model(), slots=10, beam=beam)
+    assert (origin.served[0].beam, origin.served[0].beam_max) == (beam, 4)
+    assert not origin.engine._runners["tiny0@1"]._running
+    number = origin.submit(SOURCES[0])
+    right(origin.finish()[number], PLAIN["attention"][0], MODELS["attention"])
+
+
 def test_several_models_share_a_step() -> None:
     names = ("attention", "ssru", "prefix")
     origin = tiny.Origin(*(MODELS[name] for name in names), slots=3)

@@ -69,10 +69,10 @@ def test_a_message_longer_than_the_window_gets_through_unread() -> None:
 
 def test_more_than_was_granted_is_a_protocol_error() -> None:
     receive = ReceiveFlow()
-    piece = bytes(WINDOW_BYTES - ITEM_OVERHEAD_BYTES)
-    assert receive.add(piece, False, BIG) is not None
     with pytest.raises(ProtocolError, match="credit_exceeded"):
-        receive.add(b"x", False, BIG)
+        for _ in range(WINDOW_BYTES // FRAGMENT_BYTES):
+            receive.add(bytes(FRAGMENT_BYTES), False, BIG)
+    assert receive.held <= WINDOW_BYTES
 
 
 def test_tiny_messages_cost_their_overhead() -> None:
@@ -82,13 +82,17 @@ def test_tiny_messages_cost_their_overhead() -> None:
             receive.add(b"x", False, BIG)
 
 
-def test_an_empty_piece_is_a_protocol_error() -> None:
+@pytest.mark.parametrize("size", [0, FRAGMENT_BYTES + 1])
+@pytest.mark.parametrize("more", [False, True])
+def test_a_piece_has_bytes_but_not_too_many(size: int, more: bool) -> None:
     with pytest.raises(ProtocolError, match="malformed_packet"):
-        ReceiveFlow().add(b"", True, BIG)
+        ReceiveFlow().add(bytes(size), more, BIG)
 
 
 def test_the_message_limit_holds_for_the_sum_of_pieces() -> None:
     receive = ReceiveFlow()
+    with pytest.raises(ProtocolError, match="message_too_big"):
+        receive.add(bytes(1001), False, 1000)
     assert receive.add(bytes(600), True, 1000) is None
     assert receive.add(bytes(400), True, 1000) is None
     with pytest.raises(ProtocolError, match="message_too_big"):

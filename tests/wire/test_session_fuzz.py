@@ -19,10 +19,10 @@ from nearsay.wire.session import Session
 from tests.wire.conversation import Conversation, answer, ask, packet_of
 
 LIMITS = LinkLimits(
-    streams_max=3, message_bytes_max=60_000, received_bytes_max=80_000, control_frames_max=8, array_items_max=100
+    streams_max=3, message_bytes_max=600, received_bytes_max=900, control_frames_max=8, array_items_max=100
 )
 CODEC = Codec(LIMITS)
-BODIES = [CODEC.encode(m) for m in (ask(), answer(), Tokens(b"abcd"))] + [b"", b"x", b"\xc1", bytes(30_000)]
+BODIES = [CODEC.encode(m) for m in (ask(), answer(), Tokens(b"abcd"))] + [b"", b"x", b"\xc1", bytes(300)]
 LINK_BODIES = [CODEC.encode(m) for m in (Hello("edge"), Hello("edge", protocol=9), LoadReport("ready"))] + [b"", b"?"]
 
 ids = st.integers(-1, 12) | st.sampled_from([2**31, 2**63 - 1, 2**64 - 1, -(2**63)])
