@@ -12,6 +12,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -47,9 +48,9 @@ def main(options: argparse.Namespace) -> Path:
         batch = torch.randint(4, VOCABULARY, (rows, SOURCE_TOKENS))
         times = _rounds(
             options.step_rounds,
-            transformers=lambda batch=batch: _generate(theirs, batch),
-            ours=lambda batch=batch: _decode(ours, batch),
-            ours_bf16=lambda batch=batch: _decode(half, batch),
+            transformers=partial(_generate, theirs, batch),
+            ours=partial(_decode, ours, batch),
+            ours_bf16=partial(_decode, half, batch),
         )
         notes |= {f"{name}_ms_per_step_rows_{rows}": round(min(t), 3) for name, t in times.items()}
         ratio = statistics.median(t / o for t, o in zip(times["transformers"], times["ours"], strict=True))
@@ -70,7 +71,9 @@ def _checkpoint() -> M2M100ForConditionalGeneration:
         decoder_attention_heads=8,
         max_position_embeddings=64,
     )
-    return M2M100ForConditionalGeneration(config).eval()
+    model: M2M100ForConditionalGeneration = M2M100ForConditionalGeneration(config)
+    model.train(False)
+    return model
 
 
 def _rounds(count: int, **ways: Callable[[], float]) -> dict[str, list[float]]:

@@ -1,7 +1,7 @@
 """`nearsay up`: all three services on this machine, in the foreground.
 
 Prints the proxy's URL first of all URLs, then one first translation per tier with its stage times. Ctrl-C or SIGTERM
-drains the proxy, then the edge, then the origin; a second one kills them.
+drains the proxy, then the edge, then the origin; another one, a second later or more, kills them.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from nearsay.wire.messages import ServedTier
 FIRST_TEXT = "Good morning, how are you?"
 FIRST_WAIT_S = 20.0  # for the edge to find the origin
 FIRST_POLL_S = 0.05
+# One stop can arrive twice: a terminal or a supervisor signals the whole process group, and `make` passes its own on.
+SAME_STOP_S = 1.0
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -91,6 +93,7 @@ class _Up:
         self._stack = stack
         self._tasks = Tasks()
         self._stop = asyncio.Event()
+        self._stop_asked = 0.0
         log = note if verbose else None
         self._supervisor = Supervisor(stack.commands, tasks=self._tasks, say=note, log=log, hidden=stack.hidden)
 
@@ -111,9 +114,12 @@ class _Up:
         return 0 if failure is None else EXIT_FAILED
 
     def _on_signal(self) -> None:
-        if self._stop.is_set():
+        now = asyncio.get_running_loop().time()
+        if not self._stop.is_set():
+            self._stop_asked = now
+            self._stop.set()
+        elif now - self._stop_asked >= SAME_STOP_S:
             self._supervisor.kill()
-        self._stop.set()
 
     async def _serve_until_stopped(self) -> ChildFailed | None:
         serving = self._tasks.spawn(self._serve(), name="serve")

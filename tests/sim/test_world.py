@@ -11,7 +11,7 @@ from nearsay.wire.messages import Translated, Update
 from tests.sim.virtual_loop import run
 from tests.sim.world import World, edge_url, origin_url, world
 
-WORDS = "the cat sat on mat and dog looked at weather is nice children are playing in garden".split()
+WORDS = ("the", "cat", "sat", "on", "mat", "and", "dog", "looked", "at", "weather", "is", "nice", "children", "garden")
 TIERS = ("auto", "edge", "origin", "refine")
 REQUESTS = 60
 SPAN_S = 2.0
