@@ -14,6 +14,7 @@ from collections.abc import Iterable
 import msgspec
 
 from nearsay.wire.messages import FinishReason
+from origin.core.draft_len import EDGE, DraftRules
 from origin.core.model import ServedModel
 from origin.core.plan import Batch, Effect, Encode, Ended, Load, Outcome, Plan, Produced, Refused, Result, Row
 from origin.core.sequence import Ending, Sequence, Spec, State
@@ -27,8 +28,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     queue_max, batch_queue_max: how many of a class may wait.
     encode_tokens_per_step: source and draft tokens of the sequences admitted in one step, so that newcomers can't hold
     up those who run. At least what the largest single request has.
-    drafts_running_max: a model asks for drafts while no more of its sequences run than this: verifying k draft tokens
-    costs about one row of work each, which is free only while a step isn't bound by arithmetic.
+    drafts_running_max: drafts are neither asked for nor verified while more sequences of a model run than this, even if
+    they seem to pay (draft_len.py).
     """
 
     queue_max: int = 1024
@@ -54,6 +55,7 @@ class Scheduler:
         self._models = {model.name: model for model in models}
         assert largest_request(self._models.values()) <= limits.encode_tokens_per_step, "one could never be admitted"
         self._pools = {name: SlotPool(model.slots) for name, model in self._models.items()}
+        self._drafts = DraftRules(self._models.values(), limits.drafts_running_max)
         self._waiting = WaitingRoom({"interactive": limits.queue_max, "batch": limits.batch_queue_max})
         self._sequences: dict[int, Sequence] = {}
         self._running: dict[str, dict[int, Sequence]] = {name: {} for name in self._models}
@@ -72,6 +74,7 @@ class Scheduler:
         assert spec.id not in self._sequences, f"sequence {spec.id} submitted twice"
         if self._waiting.full(spec.priority):
             return [Refused(spec.id, "overloaded", retry_after_ms=self._waited_s * 1e3)]
+        spec = self._drafts.sift(spec, len(self._running[spec.model]))
         self._sequences[spec.id] = sequence = Sequence(spec)
         self._waiting.add(sequence)
         return []
@@ -105,6 +108,7 @@ class Scheduler:
             if sequence is None or sequence.state is not State.RUNNING:
                 continue
             self._note(sequence, outcome)
+            self._drafts.note(sequence.spec, outcome)
             if outcome.finish is not None:
                 effects.append(self._leave(sequence, outcome.finish, now))
             elif sequence.spec.stream and outcome.ids:
@@ -121,8 +125,9 @@ class Scheduler:
             wants_drafts=tuple(
                 name
                 for name, model in self._models.items()
-                if model.beam == 1 and len(self._running[name]) <= self._limits.drafts_running_max
+                if model.beam == 1 and self._drafts.pay(name, EDGE, len(self._running[name]))
             ),
+            drafts=self._drafts.use(),
         )
 
     def check(self) -> None:
@@ -159,7 +164,16 @@ class Scheduler:
             sequence.admit(slots, now)
             self._waited_s = now - spec.arrived
             self._running[spec.model][spec.id] = sequence
-            encode = Encode(spec.id, slots, spec.source, spec.target_tokens_max, spec.want_log_prob)
+            encode = Encode(
+                spec.id,
+                slots,
+                spec.source,
+                spec.target_tokens_max,
+                spec.want_log_prob,
+                spec.want_alignment,
+                spec.n_best,
+                spec.tenant,
+            )
             admitted.setdefault(spec.model, []).append(encode)
         return admitted
 
@@ -177,6 +191,7 @@ class Scheduler:
         sequence.drafted += outcome.drafted
         sequence.accepted += outcome.accepted
         sequence.log_prob = outcome.log_prob
+        sequence.alignment, sequence.n_best = outcome.alignment, outcome.n_best
         assert len(sequence.produced) <= sequence.spec.target_tokens_max, sequence
 
     def _leave(self, sequence: Sequence, reason: FinishReason, now: float) -> Ended:
@@ -190,6 +205,8 @@ class Scheduler:
             self._waiting.remove(sequence)
         sequence.end()
         del self._sequences[spec.id]
+        if reason == "stop":
+            self._drafts.note_end(sequence)
         ending = Ending(
             reason=reason,
             ids=tuple(sequence.produced),
@@ -198,5 +215,7 @@ class Scheduler:
             draft_tokens=sequence.drafted,
             draft_accepted=sequence.accepted,
             log_prob=sequence.log_prob,
+            alignment=sequence.alignment,
+            n_best=sequence.n_best,
         )
         return Ended(spec.id, ending)
