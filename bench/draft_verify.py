@@ -28,7 +28,7 @@ from origin.core.sessions import SessionLimits, Sessions
 from origin.door import Door, question_of
 from origin.engine.torch_engine import TorchEngine, TorchOptions
 
-PAIR = "en-de"  # drafts of en-pt come from the same weights: they would flatter
+SOURCE, TARGET = "en", "de"  # drafts of en-pt come from the same weights: they would flatter
 DRAFTED_FLOOR, DRAFTED_TARGET = 0.55, 0.4
 CAPTIONS_FLOOR, CAPTIONS_TARGET = 0.5, 0.3
 WORDS_MIN = 6
@@ -55,8 +55,8 @@ class Origin:
     """Door, sessions, scheduler and engine of an origin, without links and threads."""
 
     def __init__(self, registry: Registry, threads: int) -> None:
-        entry = registry.find(*PAIR.split("-"), "origin")
-        assert entry is not None, f"no origin model for {PAIR}"
+        entry = registry.find(SOURCE, TARGET, "origin")
+        assert entry is not None, f"no origin model for {SOURCE}-{TARGET}"
         engine = TorchEngine([entry], TorchOptions(threads=threads, slots=8), clock=time.perf_counter)
         models = engine.load()
         self.info: ModelInfo = models[0].info
@@ -102,7 +102,7 @@ def main(options: argparse.Namespace) -> Path:
     """The result's path."""
     registry = Registry.discover(options.models)
     origin = Origin(registry, options.threads)
-    texts, source = sentences(options.corpora, PAIR, options.draft_sentences)
+    texts, source = sentences(options.corpora, f"{SOURCE}-{TARGET}", options.draft_sentences)
     texts = list(dict.fromkeys(texts))
     passes, notes = _drafted(origin, registry, options.threads, texts)
     captions, more = _captions(origin, registry, options.threads, texts, options.caption_sentences)
@@ -114,8 +114,8 @@ def main(options: argparse.Namespace) -> Path:
 
 
 def _student(registry: Registry, threads: int) -> LocalEngine:
-    entry = registry.find(*PAIR.split("-"), "edge")
-    assert entry is not None, f"no edge model for {PAIR}"
+    entry = registry.find(SOURCE, TARGET, "edge")
+    assert entry is not None, f"no edge model for {SOURCE}-{TARGET}"
     return open_engine(entry, device="cpu", threads=threads)
 
 

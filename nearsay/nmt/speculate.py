@@ -20,8 +20,8 @@ REACH = (0, 4, 8, 16)
 Measured on newstest2014 with our en-de student: 1 % more passes than proposing all at once, 20 % fewer ids read."""
 
 GUESS = 2
-"""Ids proposed when none matches: as if the model had put something in. That is what a source that grew by a word does
-to the end of its translation: a fifth fewer passes there."""
+"""Ids proposed when none matches, once a disagreement: as if the model had put something in. That is what a source that
+grew by a word does to the end of its translation."""
 
 FRUITLESS_MAX = 8
 """A draft is given up after so many proposals in a row of which nothing stood."""
@@ -86,7 +86,7 @@ class Draft:
             default=None,
         )
         if best is None:
-            return GUESS
+            return 0 if self._fruitless else GUESS
         matching, _, place = best
         self._at = place + 1
         return REACH[matching] if matching < len(REACH) else len(self._ids)
