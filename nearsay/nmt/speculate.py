@@ -53,8 +53,7 @@ class Draft:
     def __init__(self, ids: Sequence[int]) -> None:
         """ids: without `</s>`."""
         self._ids = tuple(ids)
-        self._at = 0  # the first id that hasn't been accepted, if the translation runs along the draft
-        self._aligned = True
+        self._at = 0  # the first id behind those that stood
         self._fruitless = 0
         self._where: dict[int, list[int]] | None = None  # id -> its places in the draft; made when first needed
 
@@ -62,15 +61,12 @@ class Draft:
         """What to verify after `said`, all ids so far: at most `room` ids, none when nothing promises to stand."""
         if self._fruitless >= FRUITLESS_MAX:
             return ()
-        reach = len(self._ids)
-        if not self._aligned:
-            reach = self._align(said)
+        reach = self._align(said) if said else len(self._ids)
         return self._ids[self._at : self._at + min(reach, room)]
 
     def settle(self, proposed: int, accepted: int) -> None:
         """How many of the `proposed` ids stood. The bonus token that follows them may be anything."""
         self._at += accepted
-        self._aligned = False
         if proposed:
             self._fruitless = 0 if accepted else self._fruitless + 1
 
