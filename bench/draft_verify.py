@@ -156,7 +156,7 @@ def _captions(
         for prefix in _growing(text):
             plain, ours = origin.translate(prefix), origin.translate(prefix, session=f"caption {number}")
             (draft,) = student.translate([LocalInput(prefix, tuple(origin.vocab.encode(prefix)))])
-            both = origin.translate(prefix, draft.ids)
+            both = origin.translate(prefix, draft.ids, session=f"drafted caption {number}")
             requests += 1
             with_student += both.ending.steps
             steps += plain.ending.steps

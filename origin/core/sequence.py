@@ -35,9 +35,9 @@ DraftSource = Literal["edge", "session"]
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """A request that passed the door: nothing in it needs checking again.
 
-    id: unique within the process. source: ids with the closing eos. draft: proposed target ids without eos, in the
-    model's target vocabulary, from draft_source. width: beam width, 1 = greedy, at least n_best. arrived, deadline:
-    monotonic seconds.
+    id: unique within the process. source: ids with the closing eos. draft: proposed target ids of the model's target
+    vocabulary, from draft_source; several drafts have an eos between them. width: beam width, 1 = greedy, at least
+    n_best. arrived, deadline: monotonic seconds.
     """
 
     id: int

@@ -47,7 +47,7 @@ class Greedy:
         """The last id, and of the draft (a new one, or the one we have) what promises to stand and leaves room for the
         bonus token."""
         if draft:
-            self._draft = Draft(draft)
+            self._draft = Draft(draft, self._eos_id)
         self._proposed = () if self._draft is None else self._draft.propose(self.said, self._left - 1)
         return [Feed(self.slot, [*self._fed, *self._proposed])]
 

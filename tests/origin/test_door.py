@@ -109,7 +109,7 @@ def test_several_best_take_a_beam_that_holds_them() -> None:
     assert (spec.width, spec.n_best, spec.want_alignment) == (4, 2, True)
 
 
-def test_a_sessions_earlier_answer_drafts_where_the_caller_has_none() -> None:
+def test_a_sessions_earlier_answer_drafts_alone_or_behind_the_callers() -> None:
     sessions = Sessions(SessionLimits())
     door = Door(budget_ms_max=60_000.0, count_draft=lambda _: None, sessions=sessions)
     door.open([model(target_tokens_max=6, slots=8)])
@@ -119,7 +119,7 @@ def test_a_sessions_earlier_answer_drafts_where_the_caller_has_none() -> None:
     spec = door.admit(submit(grown, session="s", tenant="t"), 2, 1.0)
     assert (spec.draft, spec.draft_source) == ((1, 2, 3, 4, 5, 6), "session")  # as long as the target may be
     spec = door.admit(submit(grown, session="s", tenant="t", draft_ids=pack_ids([9])), 3, 1.0)
-    assert (spec.draft, spec.draft_source) == ((9,), "edge")
+    assert (spec.draft, spec.draft_source) == ((9, EOS, 1, 2, 3, 4), "edge")  # the caller's first
     none: list[dict[str, object]] = [
         {"session": "s", "tenant": "u"},
         {"session": "x", "tenant": "t"},
