@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from nearsay.text import fx
 from nearsay.text.engine import SOURCE_TOKENS_MAX, LocalEngine, LocalInput, LocalOutput, open_engine
 from nearsay.text.errors import EngineUnavailable, ModelError, WrongThread
+from nearsay.text.fx import FxEngine
 from nearsay.text.registry import ModelEntry, Registry, load_vocabs
 
 
@@ -26,7 +25,7 @@ def entry() -> ModelEntry:
 
 @pytest.fixture(scope="module")
 def engine(entry: ModelEntry) -> Iterator[LocalEngine]:
-    opened = open_engine(entry)
+    opened = FxEngine(entry)
     yield opened
     opened.close()
 
@@ -69,7 +68,7 @@ def test_a_source_over_the_limit_is_not_run(engine: LocalEngine) -> None:
 
 
 def test_an_answer_that_fills_the_engines_bound_is_truncated(engine: LocalEngine, entry: ModelEntry) -> None:
-    (item,) = inputs(entry, ", ".join(["incomprehensibilities"] * 36))
+    (item,) = inputs(entry, "word " * 200)
     assert len(item.ids) <= SOURCE_TOKENS_MAX
     (output,) = engine.translate([item])
     assert output.truncated and output.text
@@ -89,22 +88,15 @@ def test_odd_texts_break_nothing(engine: LocalEngine, entry: ModelEntry, text: s
 
 def test_it_runs_on_the_cpu_only(entry: ModelEntry) -> None:
     with pytest.raises(EngineUnavailable, match="CPU only"):
-        open_engine(entry, device="cuda")
+        FxEngine(entry, device="cuda")
 
 
 def test_a_damaged_model_is_refused(entry: ModelEntry, tmp_path: Path) -> None:
     (tmp_path / "model.enpt.bin").write_bytes(b"no model")
     with pytest.raises(ModelError, match="refuses"):
-        open_engine(msgspec.structs.replace(entry, path=tmp_path / "model.enpt.bin"))
+        FxEngine(msgspec.structs.replace(entry, path=tmp_path / "model.enpt.bin"))
     with pytest.raises(ModelError, match="can't be read"):
-        open_engine(msgspec.structs.replace(entry, path=tmp_path / "missing.bin"))
-
-
-def test_without_fxtranslate_the_extra_is_named(entry: ModelEntry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, fx.__name__)
-    monkeypatch.setitem(sys.modules, "fxtranslate", None)
-    with pytest.raises(EngineUnavailable, match=r"nearsay\[edge\]"):
-        open_engine(entry)
+        FxEngine(msgspec.structs.replace(entry, path=tmp_path / "missing.bin"))
 
 
 def test_an_engine_of_the_origin_is_refused(entry: ModelEntry) -> None:
