@@ -76,13 +76,10 @@ def split_long(segment: Segment, encode: Callable[[str], Sequence[int]], tokens_
 
     Cuts near the middle, at clause punctuation, then at a space, then anywhere. The first part's gap is the segment's.
     """
-    parts = [segment]
-    for _ in range(max(1, len(segment.text)).bit_length()):  # each round halves what is too long
-        cut = [part for whole in parts for part in _halves(whole, encode, tokens_max)]
-        if len(cut) == len(parts):
-            break
-        parts = cut
-    return parts
+    halves = _halves(segment, encode, tokens_max)
+    if len(halves) == 1:
+        return halves
+    return [part for half in halves for part in split_long(half, encode, tokens_max)]
 
 
 # ---- lines and blocks ------------------------------------------------------------------------------------------------

@@ -24,18 +24,15 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Before a name or a number these never end a sentence; written without their last dot, lower case.
+# Titles and links between words never end a sentence; written without their last dot, lower case.
 _NEVER_LAST = {
-    "": _words(
-        "dr prof st vs bzw ca cf vol no nr fig abb ed eds pp approx tel ext "
-        "jan feb apr jun jul aug sep sept oct okt nov dec dez"
-    ),
+    "": _words("dr prof st vs bzw ca cf eds approx jan feb apr jun jul aug sep sept oct okt nov dec dez ph.d"),
     "en": _words("mr mrs ms messrs rev hon gen col sgt capt lt sen rep gov pres mt ft e.g i.e eg ie viz"),
-    "de": _words(
-        "hr fr frl dipl ing str z.b z d.h d u.a u s.o s.u o.ä vgl evtl ggf inkl zzgl max min mind sog bspw s v.a i.d.r"
-    ),
-    "pt": _words("sr sra srta srs dra profa exmo exma d av pág págs art arts ex séc p.ex tel núm"),
+    "de": _words("hr fr frl dipl ing z.b d.h u.a s.o s.u o.ä vgl evtl ggf inkl zzgl max min mind sog bspw v.a i.d.r"),
+    "pt": _words("sr sra srta srs dra profa exmo exma av ex p.ex"),
 }
+# These don't before a number: "No. 5", but "He said no. Then he left."
+_BEFORE_NUMBERS = _words("no nr fig abb vol ed p pp art arts sec sect ch kap bd s séc pág págs núm tel ext str")
 # A dotted acronym ("U.S.") may end a sentence, but only before one of these does it look like it.
 _OPENERS = _words("the a an it he she they we i you this that these those in on at but and if when")
 
@@ -73,12 +70,12 @@ def _dot_ends(before: str, following: str, language: str) -> bool:
         # German ordinals: "am 3. Mai", "der 2. Weltkrieg". A year ends a sentence.
         return not (language == "de" and len(word) <= 2 and following[:1].isalpha())
     if len(word) == 1 and word.isalpha():
-        return False  # an initial, or the z. of "z. B."
-    lower = word.lower()
-    if language == "de" and lower.endswith("str"):
-        return False  # Hauptstr. 5
+        return language == "en" and word == "I"  # else an initial, or the z. of "z. B."
+    lower = word.lower().rsplit("-", 1)[-1]  # Dipl.-Ing.
     if lower in _NEVER_LAST[""] or lower in _NEVER_LAST.get(language, ()):
         return False
+    if following[:1].isdigit() and (lower in _BEFORE_NUMBERS or lower.endswith("str")):
+        return False  # "Hauptstr. 5", too
     if _ACRONYM.fullmatch(word):
         return re.split(r"\W", following, maxsplit=1)[0].lower() in _OPENERS
     return True
