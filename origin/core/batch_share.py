@@ -5,8 +5,8 @@ waited so long that it has a turn.
 Must not know: the queue's order, how a step is run.
 Rules: while interactive work is in a step, batch work is added up to `step_ratio` times the seconds that interactive
 work alone is predicted to take. A model's batch work that was not taken on, or not taken in, for `wait_s` has a turn:
-`turn_s` in one step, and at least one sequence. So it never starves, and costs interactive work no more than turn_s (or
-one sequence) in wait_s. Who was admitted first is taken on first, so that sequences end.
+at least one sequence, and `turn_s` to spend beyond the ratio. So it never starves, and costs interactive work no more
+than turn_s (or one sequence) in wait_s. Who was admitted first is taken on first, so that sequences end.
 """
 
 from __future__ import annotations
@@ -35,22 +35,31 @@ class BatchRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             raise ValueError("batch rules: step_ratio at least 1, seconds positive, evictions_max not negative")
 
 
-class Budget:
-    """What batch work may bring a step to. `alone_s`: predicted seconds of its interactive work, 0 if there is none."""
-
-    def __init__(self, rules: BatchRules, alone_s: float) -> None:
-        self.alone_s = alone_s
-        self.common_s = rules.step_ratio * alone_s if alone_s else float("inf")
-        self.turn_s = max(self.common_s, alone_s + rules.turn_s)
+def limit_s(rules: BatchRules, alone_s: float) -> float:
+    """What batch work may bring a step to that takes `alone_s` without it; 0 = there is no interactive work in it."""
+    return rules.step_ratio * alone_s if alone_s else float("inf")
 
 
-def ride(step: Step, resident: Resident, limit_s: float, *, one: bool) -> list[Sequence]:
-    """The running batch sequences that fit into a step of `limit_s`, and the first of them anyway if `one`."""
-    riding: list[Sequence] = []
+def ride(step: Step, resident: Resident, rules: BatchRules, limit: float, now: float) -> int:
+    """Take on a model's batch sequences that fit into a step of `limit` seconds, or have a turn. Returns how many."""
+    owed = now - resident.batch_stepped >= rules.wait_s
+    if owed:
+        resident.turn_s = rules.turn_s
+    room_s, before_s = max(limit - step.seconds, 0.0), step.seconds
+    riding = _fitting(step, resident, room_s + resident.turn_s, one=owed)
+    step.take_on(resident, riding)
+    beyond_s = max(step.seconds - before_s - room_s, 0.0)
+    resident.turn_s = max(resident.turn_s - beyond_s, 0.0)
+    resident.note_ride(len(riding), now)
+    return len(riding)
+
+
+def _fitting(step: Step, resident: Resident, room_s: float, *, one: bool) -> list[Sequence]:
+    fitting: list[Sequence] = []
     rows = 0
     for sequence in resident.running["batch"].values():
         rows += len(sequence.slots)
-        if step.seconds + step.price(resident, rows) > limit_s and (riding or not one):
+        if step.price(resident, rows) > room_s and (fitting or not one):
             break
-        riding.append(sequence)
-    return riding
+        fitting.append(sequence)
+    return fitting

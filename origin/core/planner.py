@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 
-from origin.core.batch_share import BatchRules, Budget, ride
+from origin.core.batch_share import BatchRules, limit_s, ride
 from origin.core.counts import Counts
 from origin.core.encode_window import EncodeWindow
 from origin.core.plan import Batch
@@ -51,12 +51,12 @@ class Planner:
         blocked: set[str] = set()
         seated = self._seat_owed(step, blocked, now)
         passable = self._interactive(step, blocked, now)
-        budget = Budget(self._rules, step.seconds)
+        alone_s = step.seconds
         for name, sequence in seated.items():
             step.take_in(self._residents[name], sequence)
-        blocked |= self._running_batch(step, budget, seated.keys(), now)
+        blocked |= self._running_batch(step, alone_s, seated.keys(), now)
         if passable:
-            self._new_batch(step, budget, blocked, now)
+            self._new_batch(step, alone_s, blocked, now)
         return step.batches(self._residents.values())
 
     def decode_s(self) -> float:
@@ -83,39 +83,38 @@ class Planner:
                 blocked.add(resident.name)
         return True
 
-    def _running_batch(self, step: Step, budget: Budget, seated: Set[str], now: float) -> set[str]:
+    def _running_batch(self, step: Step, alone_s: float, seated: Set[str], now: float) -> set[str]:
         """Batch sequences that run, those of the model that waited longest first. Returns models where some pause."""
+        limit = limit_s(self._rules, alone_s)
         pausing: set[str] = set()
         for resident in sorted(self._residents.values(), key=lambda resident: resident.batch_stepped):
-            running = resident.running["batch"]
+            running = len(resident.running["batch"])
             if not running or resident.name in seated:
                 continue
-            owed = now - resident.batch_stepped >= self._rules.wait_s
-            riding = ride(step, resident, budget.turn_s if owed else budget.common_s, one=owed)
-            step.take_on(resident, riding)
-            resident.note_ride(len(riding), now)
-            if len(riding) < len(running):
+            riding = ride(step, resident, self._rules, limit, now)
+            if riding < running:
                 pausing.add(resident.name)
-                self._counts.paused_rows += len(running) - len(riding)
+                self._counts.paused_rows += running - riding
         return pausing
 
-    def _new_batch(self, step: Step, budget: Budget, blocked: set[str], now: float) -> None:
+    def _new_batch(self, step: Step, alone_s: float, blocked: set[str], now: float) -> None:
         """Batch newcomers: those of models that have a turn, then as many as there is room for."""
-        if not budget.alone_s:
+        if not alone_s:
             self._admit_batch(step, step.seconds + self._rules.read_s, blocked, now, one=True)
             return
         for resident in self._residents.values():
             if self._admission_owed(resident, now) and resident.name not in blocked:
-                self._admit_batch(step, budget.turn_s, self._residents.keys() - {resident.name}, now, one=True)
-        self._admit_batch(step, budget.common_s, blocked, now, one=False)
+                others = self._residents.keys() - {resident.name}
+                self._admit_batch(step, alone_s + self._rules.turn_s, others, now, one=True)
+        self._admit_batch(step, limit_s(self._rules, alone_s), blocked, now, one=False)
 
-    def _admit_batch(self, step: Step, limit_s: float, blocked: Set[str], now: float, *, one: bool) -> None:
-        """Batch newcomers that fit into a step of `limit_s`, and the first anyway if `one`."""
+    def _admit_batch(self, step: Step, limit: float, blocked: Set[str], now: float, *, one: bool) -> None:
+        """Batch newcomers that fit into a step of `limit` seconds, and the first anyway if `one`."""
         full = set(blocked)
         while (sequence := self._waiting.first("batch", full)) is not None:
             resident = self._residents[sequence.spec.model]
             seconds = step.seconds + step.price(resident, sequence.spec.width, sequence.reads)
-            if sequence.reads > step.tokens_left or not (one or seconds <= limit_s):
+            if sequence.reads > step.tokens_left or not (one or seconds <= limit):
                 return
             if self._seat(sequence, resident, step, now):
                 step.take_in(resident, sequence)

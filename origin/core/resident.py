@@ -31,6 +31,7 @@ class Resident:
         self.running: dict[Priority, dict[int, Sequence]] = {"interactive": {}, "batch": {}}
         self.batch_stepped = float("-inf")
         self.batch_admitted = float("-inf")
+        self.turn_s = 0.0  # what is left of a batch turn
         self.pace = 1.0  # typical share of the running batch sequences that a step takes on
         self.steps_per_token = STEPS_PER_TOKEN
         self.steps_typical = STEPS_TYPICAL
@@ -61,7 +62,7 @@ class Resident:
         self.steps_typical += (sequence.steps - self.steps_typical) / MEMORY
 
     def note_ride(self, riding: int, now: float) -> None:
-        """Some of the batch sequences that run here are in a step."""
+        """So many of the batch sequences that run here are in a step."""
         self.pace += (riding / len(self.running["batch"]) - self.pace) / MEMORY
         if riding:
             self.batch_stepped = now
