@@ -21,7 +21,7 @@ SECONDS_MAX = 60.0
 HUBER = 2.0  # typical relative errors; what lies further out counts as if it lay there
 ERROR_MEMORY = 20
 ERROR_RESTART = 0.5  # a typical relative error like this means that the machine or the model has changed
-SEEN_RESTART = 8
+SEEN_RESTART = 4
 SWEEPS = 2
 
 

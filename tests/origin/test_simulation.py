@@ -76,7 +76,7 @@ def test_batch_work_never_starves_beside_a_steady_interactive_load(sim_seed: int
     assert max(simulation.times("batch")) < 10.0
     took_on = [now for now, plan in simulation.plans if {row.sequence for row in plan.batches[0].rows} & set(bulk)]
     gaps = [after - before for before, after in zip([0.0, *took_on], took_on, strict=False)]
-    assert max(gaps) < 0.25 + 0.5  # the wait, and the longest that a slot stays taken
+    assert max(gaps) < 0.25 + 0.15  # the wait, and the longest until a slot is free
 
 
 def test_a_bulk_run_hardly_slows_interactive_work(sim_seed: int) -> None:
