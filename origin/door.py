@@ -48,6 +48,7 @@ class Door:
             priority=submit.priority,
             stream=submit.stream,
             want_log_prob=submit.want_log_prob,
+            tenant=submit.tenant,
         )
 
     def _model(self, submit: Submit) -> ServedModel:

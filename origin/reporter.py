@@ -65,5 +65,7 @@ class Reporter:
         self._metrics.gauge("queued", load.queued)
         self._metrics.gauge("running", load.running)
         self._metrics.gauge("slots_free", load.slots_free)
+        for name, value in msgspec.structs.asdict(load.counts).items():
+            self._metrics.gauge(name, value)
         self._metrics.gauge("draft_tokens", self._server.draft_tokens)
         self._metrics.gauge("draft_tokens_accepted", self._server.draft_tokens_accepted)

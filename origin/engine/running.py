@@ -33,10 +33,10 @@ class Greedy:
         self._sequence = new.sequence
         self._slot = new.slots[0]
         self._eos_id = config.eos_id
-        self._fed = [START, *config.prefix_ids]
+        self._fed = [START, *config.prefix_ids, *new.produced]
         self._draft: tuple[int, ...] = ()
-        self._left = new.target_tokens_max
-        self.log_prob = 0.0 if new.want_log_prob else None
+        self._left = new.target_tokens_max - len(new.produced)
+        self.log_prob = new.log_prob if new.want_log_prob else None
 
     def feeds(self, draft: Sequence[int]) -> list[Feed]:
         """The last id, and of the draft what leaves room for the bonus token."""
