@@ -15,6 +15,7 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
     "link": (),
     "firefox_share": (),
     "decode_step": (),
+    "draft_verify": ("drafted_passes_over_greedy", "captions_passes_over_scratch"),
 }
 
 

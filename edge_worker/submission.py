@@ -28,6 +28,7 @@ def submission(
         priority=request.priority,
         tenant=request.tenant,
         session=request.session,
+        seq=request.seq,
         attempt=request.attempt,
         traceparent=request.traceparent,
     )

@@ -28,6 +28,7 @@ from origin.config import OriginConfig, thread_count
 from origin.core.model import ServedModel
 from origin.core.plan import Effect
 from origin.core.scheduler import Scheduler, largest_request
+from origin.core.sessions import Sessions
 from origin.door import Door
 from origin.engine.base import Engine
 from origin.engine.echo import EchoEngine
@@ -60,8 +61,11 @@ class Origin:
         self._tasks = Tasks()
         self._threaded = threaded
         self._event_loop: asyncio.AbstractEventLoop | None = None
+        sessions = Sessions(config.sessions)
         self._door = Door(
-            budget_ms_max=config.budget_ms_max, count_draft=lambda why: self.metrics.count("drafts_not_taken", why=why)
+            budget_ms_max=config.budget_ms_max,
+            count_draft=lambda why: self.metrics.count("drafts_not_taken", why=why),
+            sessions=sessions,
         )
         self.engine_loop = EngineLoop(
             engine,
@@ -71,7 +75,7 @@ class Origin:
             inbox_max=config.inbox_max,
         )
         self._thread = EngineThread(self.engine_loop, on_exit=self._engine_left)
-        self.server = OriginServer(self._door, self.engine_loop, self.metrics, clock)
+        self.server = OriginServer(self._door, self.engine_loop, self.metrics, clock, sessions)
         self.links = LinkServer(
             hello=self._hello,
             handler=self.server.submit,
@@ -164,6 +168,8 @@ def _engine(config: OriginConfig, clock: Clock) -> Engine:
         threads=thread_count(config.threads, len(os.sched_getaffinity(0))),
         slots=config.slots,
         beam_max=min(config.beam_max, config.slots),
+        encoder_cache_bytes=config.encoder_cache_mb << 20,
+        encoder_cache_host_bytes=config.encoder_cache_host_mb << 20,
     )
     return TorchEngine(chosen, options, clock=clock)
 

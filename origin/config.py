@@ -8,6 +8,7 @@ from typing import Literal
 from nearsay.runtime.config import ServiceConfig
 from nearsay.wire.limits import LinkLimits
 from origin.core.scheduler import Limits
+from origin.core.sessions import SessionLimits
 
 
 class OriginConfig(ServiceConfig, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -17,8 +18,9 @@ class OriginConfig(ServiceConfig, frozen=True, forbid_unknown_fields=True, kw_on
     engine: "echo" answers with the source reversed, to measure what surrounds an engine.
     threads: torch threads of the engine; 0 = half the cores, at least one: the other half is for this process's event
     loop and, on one machine, for the edge. slots: sequences of one model that can be decoded at the same time; their
-    caches are allocated at the start. report_interval_s: load reports leave this often
-    while something changes.
+    caches are allocated at the start. report_interval_s: load reports leave this often while something changes.
+    encoder_cache_mb, encoder_cache_host_mb: encoder output kept for sources that come again, on the device and, beside
+    a GPU, in the host's memory.
     """
 
     port: int = 8120
@@ -34,7 +36,10 @@ class OriginConfig(ServiceConfig, frozen=True, forbid_unknown_fields=True, kw_on
     budget_ms_max: float = 600_000.0
     report_interval_s: float = 0.1
     inbox_max: int = 16_384
+    encoder_cache_mb: int = 64
+    encoder_cache_host_mb: int = 256
     scheduler: Limits = Limits()
+    sessions: SessionLimits = SessionLimits()
     link: LinkLimits = LinkLimits()
 
     def __post_init__(self) -> None:
@@ -42,6 +47,8 @@ class OriginConfig(ServiceConfig, frozen=True, forbid_unknown_fields=True, kw_on
             raise ValueError("'threads' is negative")
         if min(self.slots, self.beam_max) < 1:
             raise ValueError("'slots' and 'beam_max' must be at least 1")
+        if min(self.encoder_cache_mb, self.encoder_cache_host_mb) < 0:
+            raise ValueError("an encoder cache's size is negative")
         if not self.report_interval_s > 0 or not self.budget_ms_max > 0:
             raise ValueError("'report_interval_s' and 'budget_ms_max' must be positive")
 

@@ -1,25 +1,37 @@
 """Turns a `Submit` into a `Spec`, or says what is wrong with it. Nothing behind this door checks again.
 
-A draft is only a hint, so a bad one is dropped or cut, and counted, never refused.
+All drafts come through here, the caller's and those of its session. A draft is only a hint, so a bad one is dropped or
+cut, and counted, never refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+import msgspec
+
 from nearsay.wire.errors import DeadlineExceeded, InvalidRequest
 from nearsay.wire.messages import Submit, unpack_ids
 from origin.core.model import ServedModel
 from origin.core.sequence import Spec
+from origin.core.sessions import Question, Sessions, Way
+
+SESSION_NAME_MAX = 256  # characters
 
 
 class Door:
-    """Checks against the open models. `count_draft` is told why a draft was not taken as it came."""
+    """Checks against the open models. `count_draft` is told why a draft was not taken as it came.
 
-    def __init__(self, *, budget_ms_max: float, count_draft: Callable[[str], None]) -> None:
+    `sessions` have drafts of their own; without them all drafts are the callers'.
+    """
+
+    def __init__(
+        self, *, budget_ms_max: float, count_draft: Callable[[str], None], sessions: Sessions | None = None
+    ) -> None:
         self._models: dict[str, ServedModel] = {}
         self._budget_ms_max = budget_ms_max
         self._count_draft = count_draft
+        self._sessions = sessions
 
     def open(self, models: Iterable[ServedModel]) -> None:
         """Admit requests for these models, which are loaded now."""
@@ -34,9 +46,13 @@ class Door:
             raise InvalidRequest(f"beam {submit.beam} is not in 0..{model.beam_max}")
         if submit.target_tokens_max < 1:
             raise InvalidRequest(f"target_tokens_max {submit.target_tokens_max} is not positive")
+        if not 1 <= submit.n_best <= (submit.beam or model.beam_max):
+            raise InvalidRequest(f"n_best {submit.n_best} is not in 1..beam")
+        if len(submit.session) > SESSION_NAME_MAX:
+            raise InvalidRequest(f"a session's name has {SESSION_NAME_MAX} characters at most")
         target_tokens_max = min(submit.target_tokens_max, model.target_tokens_max)
-        width = submit.beam or model.beam
-        return Spec(
+        width = submit.beam or max(model.beam, submit.n_best)
+        spec = Spec(
             id=sequence_id,
             model=submit.model,
             source=self._source(submit, model),
@@ -49,7 +65,10 @@ class Door:
             stream=submit.stream,
             want_log_prob=submit.want_log_prob,
             tenant=submit.tenant,
+            want_alignment=submit.want_alignment,
+            n_best=submit.n_best,
         )
+        return spec if spec.draft else self._from_session(submit, spec, now)
 
     def _model(self, submit: Submit) -> ServedModel:
         model = self._models.get(submit.model)
@@ -72,6 +91,16 @@ class Door:
             raise InvalidRequest("a source id lies outside the vocabulary")
         return ids
 
+    def _from_session(self, submit: Submit, spec: Spec, now: float) -> Spec:
+        """With what the session said before to nearly the same as its draft. Where the caller has one, that is better:
+        on growing captions a student's takes 0.18 of plain greedy's passes, the answer before 0.48."""
+        if self._sessions is None or not submit.session or spec.width > 1:
+            return spec
+        ids = self._sessions.draft(question_of(submit, spec), now)
+        if not ids:
+            return spec
+        return msgspec.structs.replace(spec, draft=ids[: spec.target_tokens_max], draft_source="session")
+
     def _draft(self, submit: Submit, model: ServedModel, width: int, target_tokens_max: int) -> tuple[int, ...]:
         if not submit.draft_ids:
             return ()
@@ -92,6 +121,12 @@ class Door:
     def _ignore(self, why: str) -> tuple[int, ...]:
         self._count_draft(why)
         return ()
+
+
+def question_of(submit: Submit, spec: Spec) -> Question:
+    """What a session knows a segment by."""
+    way = Way(spec.model, submit.trg_vocab_hash, spec.width, spec.target_tokens_max)
+    return Question(submit.tenant, submit.session, submit.seq, way, spec.source)
 
 
 def _ids(packed: bytes, what: str) -> Sequence[int]:

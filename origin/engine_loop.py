@@ -31,6 +31,8 @@ class Stats(msgspec.Struct):
     rows: int = 0
     busy_s: float = 0.0
     failed_steps: int = 0
+    encoded: int = 0
+    encoder_reused: int = 0
 
 
 class EngineLoop:
@@ -109,7 +111,7 @@ class EngineLoop:
         plan = self.scheduler.plan(started := self._clock())
         result = self._run(plan)
         effects += [*plan.effects, *self.scheduler.apply(result, ended := self._clock())]
-        self._count(plan, ended - started)
+        self._count(plan, result, ended - started)
         if effects:
             self._deliver(effects)
 
@@ -143,8 +145,10 @@ class EngineLoop:
         self.scheduler.measured(plan, self._clock() - started)
         return result
 
-    def _count(self, plan: Plan, seconds: float) -> None:
+    def _count(self, plan: Plan, result: Result, seconds: float) -> None:
         self.load_now = self.scheduler.load()
+        self.stats.encoded += result.encoded
+        self.stats.encoder_reused += result.reused
         if plan.rows:
             self.stats.steps += 1
             self.stats.rows += plan.rows

@@ -10,6 +10,8 @@ from nearsay.runtime.lifecycle import Lifecycle
 from nearsay.runtime.link import LinkServer
 from nearsay.runtime.metrics import Metrics
 from nearsay.wire.messages import LoadReport
+from origin.core.draft_len import ACCEPT_LENGTHS
+from origin.core.plan import DraftUse
 from origin.engine_loop import EngineLoop
 from origin.server import OriginServer
 
@@ -67,5 +69,24 @@ class Reporter:
         self._metrics.gauge("slots_free", load.slots_free)
         for name, value in msgspec.structs.asdict(load.counts).items():
             self._metrics.gauge(name, value)
+        sessions = self._server.sessions
+        if sessions is not None:
+            self._metrics.gauge("sessions", len(sessions))
+            self._metrics.gauge("session_bytes", sessions.bytes)
+        self._metrics.gauge("sources_encoded", now.encoded)
+        self._metrics.gauge("sources_reused", now.encoder_reused)
+        for use in load.drafts:
+            self._measure_drafts(use)
         self._metrics.gauge("draft_tokens", self._server.draft_tokens)
         self._metrics.gauge("draft_tokens_accepted", self._server.draft_tokens_accepted)
+
+    def _measure_drafts(self, use: DraftUse) -> None:
+        """How drafts of one source stand with one model. An accept length's bucket counts what is at most `le`."""
+        of = {"model": use.model, "source": use.source}
+        self._metrics.gauge("drafts_untried", use.untried, **of)
+        self._metrics.gauge("draft_passes_per_id", round(use.passes_per_id, 4), **of)
+        self._metrics.gauge("draft_fed_per_id", round(use.fed_per_id, 4), **of)
+        so_far = 0
+        for bound, count in zip((*ACCEPT_LENGTHS, "+Inf"), use.passes, strict=True):
+            so_far += count
+            self._metrics.gauge("accept_length", so_far, **of, le=str(bound))

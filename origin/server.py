@@ -25,7 +25,8 @@ from nearsay.wire.errors import (
 from nearsay.wire.messages import Finished, FinishReason, Submit, Tokens, length_bucket, pack_ids
 from origin.core.plan import Effect, Ended, Produced, Refused
 from origin.core.sequence import Ending, Spec
-from origin.door import Door
+from origin.core.sessions import Sessions
+from origin.door import Door, question_of
 
 # reason -> the error that a caller gets instead of an answer
 ERRORS: dict[FinishReason, Callable[[], NearsayError]] = {
@@ -72,11 +73,15 @@ class _Caller:
 class OriginServer:
     """All callers of one origin process."""
 
-    def __init__(self, door: Door, decoder: Decoder, metrics: Metrics, clock: Clock) -> None:
+    def __init__(
+        self, door: Door, decoder: Decoder, metrics: Metrics, clock: Clock, sessions: Sessions | None = None
+    ) -> None:
+        """`sessions`: those that the door takes drafts from."""
         self._door = door
         self._decoder = decoder
         self._metrics = metrics
         self._clock = clock
+        self.sessions = sessions
         self._numbers = count(1)
         self._callers: dict[int, _Caller] = {}
         self.draft_tokens = 0  # verified since the start
@@ -89,15 +94,21 @@ class OriginServer:
     async def submit(self, stream: Stream) -> None:
         """Serve one stream of a link."""
         arrived = self._clock()
-        if not isinstance(stream.message, Submit):
+        submit = stream.message
+        if not isinstance(submit, Submit):
             raise InvalidRequest("an origin takes Submit only")
-        spec = self._door.admit(stream.message, next(self._numbers), arrived)
+        spec = self._door.admit(submit, next(self._numbers), arrived)
+        if (known := self._known(submit, spec)) is not None:
+            await stream.finish(known)
+            return
         caller = self._callers[spec.id] = _Caller()
         try:
             self._decoder.submit(spec)
             while ids := await caller.news():
                 await stream.send(Tokens(pack_ids(ids)))
-            await stream.finish(self._finished(spec, caller.end))
+            finished = self._finished(spec, caller.end)
+            self._remember(submit, spec, caller.end)
+            await stream.finish(finished)
         finally:
             del self._callers[spec.id]
             if caller.end is None:
@@ -124,6 +135,22 @@ class OriginServer:
         for caller in self._callers.values():
             caller.tell((), Unavailable("the engine has stopped"))
 
+    def _known(self, submit: Submit, spec: Spec) -> Finished | None:
+        """The answer, if the session has it and no more than the ids is wanted."""
+        more = spec.want_log_prob or spec.want_alignment or spec.n_best > 1
+        if self.sessions is None or not submit.session or more:
+            return None
+        ids = self.sessions.answer(question_of(submit, spec), spec.arrived)
+        if ids is None:
+            return None
+        self._metrics.count("sequences", reason="session")
+        accounted_ms = (self._clock() - spec.arrived) * 1e3
+        return Finished(pack_ids(ids), "stop", spec.model, {}, accounted_ms)
+
+    def _remember(self, submit: Submit, spec: Spec, end: Ending | NearsayError | None) -> None:
+        if self.sessions is not None and submit.session and isinstance(end, Ending) and end.reason == "stop":
+            self.sessions.remember(question_of(submit, spec), end.ids, self._clock())
+
     def _finished(self, spec: Spec, end: Ending | NearsayError | None) -> Finished:
         """The answer. Raises the error that stands in its place."""
         if isinstance(end, NearsayError):
@@ -138,6 +165,8 @@ class OriginServer:
             bucket=f"{length_bucket(len(spec.source))} tokens",
             pair=spec.model,
         )
+        if spec.draft and end.draft_tokens:
+            self._metrics.count("drafted_sequences", source=spec.draft_source)
         self.draft_tokens += end.draft_tokens
         self.draft_tokens_accepted += end.draft_accepted
         return Finished(
@@ -150,4 +179,6 @@ class OriginServer:
             draft_accepted=end.draft_accepted,
             draft_tokens=end.draft_tokens,
             log_prob=end.log_prob,
+            alignment=end.alignment,
+            n_best=tuple(map(pack_ids, end.n_best)),
         )

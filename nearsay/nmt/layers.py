@@ -92,6 +92,12 @@ class CrossAttention(nn.Module):
         """x [R, Q, d], k and v [N, H, S, D], bias broadcast to [N, H, Q, S]: [R, Q, d]."""
         return self.out(join_heads(attend_in_place(split_heads(self.q(x), self.heads), k, v, bias, place)))
 
+    def weights(self, x: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
+        """x [R, Q, d], k [R, H, S, D], bias broadcast to [R, H, Q, S]: who looks where, [R, H, Q, S]."""
+        q = split_heads(self.q(x), self.heads)
+        scores = torch.matmul(q.float() * q.shape[-1] ** -0.5, k.float().transpose(2, 3))
+        return (scores if bias is None else scores + bias).softmax(-1)
+
 
 class Ssru(nn.Module):
     """c_t = f c_(t-1) + (1 - f) W x_t, f = sigmoid(W_f x_t + b_f), y_t = relu(c_t). Row blocks of `gates`: W, W_f."""
@@ -190,6 +196,13 @@ class DecoderLayer(nn.Module):
         k, v = cache.cross(layer, window)
         x = self.cross_norm.around(x, self.cross_attn.forward, k, v, window.cross_bias, window.place)
         return self.ffn_norm.around(x, self.ffn.forward)
+
+    def cross_weights(self, x: Tensor, cache: SlotCache, layer: int, window: Window) -> Tensor:
+        """As `step`, as far as the attention to the source of rows read in place: [R, H, Q, S]."""
+        assert window.place is None and window.gather is None
+        x = self.self_norm.around(x, self.self_attn.step, cache, layer, window)
+        k, _ = cache.cross(layer, window)
+        return self.cross_attn.weights(self.cross_norm(x) if self.cross_norm.pre else x, k, window.cross_bias)
 
     def forward(self, x: Tensor, states: Tensor, self_bias: Tensor, cross_bias: Tensor | None) -> Tensor:
         """x [B, T, d], states [B, S, d], self_bias [T, T], cross_bias [B, 1, 1, S] or None: [B, T, d]. For training."""

@@ -154,12 +154,12 @@ class Seq2Seq(nn.Module):
 
     def _advance(self, cache: SlotCache, slots: list[int], ids: Tensor, counts: list[int]) -> Tensor:
         window = cache.window(slots, counts)
-        x = self._embed_target(ids, window.positions, first=0 in window.base)
+        x = self.embed_target(ids, window.positions, first=0 in window.base)
         logits = self.logits(self.decoder.step(x, cache, window))
         cache.advance(window)
         return logits
 
-    def _embed_target(self, ids: Tensor, positions: Tensor, *, first: bool = True) -> Tensor:
+    def embed_target(self, ids: Tensor, positions: Tensor, *, first: bool = True) -> Tensor:
         """ids [R, Q], positions [R, Q] or [Q]: [R, Q, d]. first: some id may be START."""
         config = self.config
         if first and config.start_id >= 0:
@@ -193,5 +193,5 @@ class Seq2Seq(nn.Module):
     def forward(self, src_ids: Tensor, src_lens: Tensor, trg_ids: Tensor) -> Tensor:
         """Teacher forcing, differentiable. src_ids [B, S], src_lens [B], trg_ids [B, T] from START on: [B, T, V]."""
         states = self.encode(src_ids, src_lens)
-        x = self._embed_target(trg_ids, torch.arange(trg_ids.shape[1], device=trg_ids.device))
+        x = self.embed_target(trg_ids, torch.arange(trg_ids.shape[1], device=trg_ids.device))
         return self.logits(self.decoder.forward(x, states, self._source_bias(src_lens, src_ids.shape[1])))

@@ -144,6 +144,7 @@ class Translate(Message, frozen=True):
     attempt: int = 1
     attempts_left: int = 0
     traceparent: str = ""
+    seq: int = 0  # counts the requests of a session
 
 
 class SegmentText(msgspec.Struct, frozen=True, array_like=True):

@@ -17,6 +17,7 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
 
     slots: rows that can be decoded at the same time; a beam of width w takes w of them.
     beam: width for a sequence that names none; 1 is greedy. Only greedy sequences can have a draft verified.
+    pass_tokens: a decoder pass costs as much, before it reads any token, as reading so many; as measured at the start.
     Token limits count every id of a sequence: the source's with its closing eos, the target's without it.
     """
 
@@ -30,6 +31,7 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     beam_max: int = 8
     source_tokens_max: int = 256
     target_tokens_max: int = 256
+    pass_tokens: float = 16.0
 
     def __post_init__(self) -> None:
         if not 1 <= self.beam <= self.beam_max <= self.slots:

@@ -28,10 +28,16 @@ class Encode(msgspec.Struct, frozen=True):
     want_log_prob: bool = False
     produced: tuple[int, ...] = ()
     log_prob: float = 0.0
+    want_alignment: bool = False
+    n_best: int = 1
+    scope: str = ""  # whose encoder output this may be answered with
 
 
 class Row(msgspec.Struct, frozen=True):
-    """Take a running sequence on: by one token, or, with a draft, past all of it that stands and one bonus token."""
+    """Take a running sequence on: by one token, or, with a draft, past all of it that stands and one bonus token.
+
+    A draft is handed over once; the engine keeps it, and tries what is left of it in later steps.
+    """
 
     sequence: int
     slots: tuple[int, ...]
@@ -70,6 +76,7 @@ class Outcome(msgspec.Struct, frozen=True):
     ids: new target ids without eos; a beam gives all of its ids at the end. finish: None while it goes on.
     encode_s: time that the row's source took to encode, if this step encoded it.
     passes: decoder passes; drafted, accepted: verified draft ids, and how many of them stood.
+    alignment: at the end, if asked for, a source position for each of all ids. n_best: at a beam's end, ids of each.
     """
 
     sequence: int
@@ -80,12 +87,16 @@ class Outcome(msgspec.Struct, frozen=True):
     drafted: int = 0
     accepted: int = 0
     log_prob: float | None = None
+    alignment: tuple[int, ...] = ()
+    n_best: tuple[tuple[int, ...], ...] = ()
 
 
 class Result(msgspec.Struct, frozen=True):
-    """What a step came to."""
+    """What a step came to. encoded, reused: sources that were encoded, and that had been before."""
 
     outcomes: tuple[Outcome, ...] = ()
+    encoded: int = 0
+    reused: int = 0
 
 
 class Produced(msgspec.Struct, frozen=True):
@@ -113,6 +124,22 @@ class Refused(msgspec.Struct, frozen=True):
 Effect = Produced | Ended | Refused
 
 
+class DraftUse(msgspec.Struct, frozen=True):
+    """What drafts of one source have done for one model since the start.
+
+    passes: how many of its passes verified a draft, by the accept length's bucket (draft_len.ACCEPT_LENGTHS).
+    untried: drafts that were not verified, because that would have cost more than it saved.
+    passes_per_id, fed_per_id: of late, what a drafted sequence takes; plain decoding takes 1 of each.
+    """
+
+    model: str
+    source: str
+    passes: tuple[int, ...]
+    untried: int
+    passes_per_id: float
+    fed_per_id: float
+
+
 class Load(msgspec.Struct, frozen=True):
     """How busy the scheduler is."""
 
@@ -121,3 +148,4 @@ class Load(msgspec.Struct, frozen=True):
     slots_free: int = 0
     wants_drafts: tuple[str, ...] = ()
     counts: Counts = msgspec.field(default_factory=Counts)
+    drafts: tuple[DraftUse, ...] = ()

@@ -18,6 +18,7 @@ from origin.core.admission import Mode, late_s
 from origin.core.batch_share import BatchRules
 from origin.core.counts import Counts
 from origin.core.deadlines import Deadlines
+from origin.core.draft_len import EDGE, DraftRules
 from origin.core.encode_window import EncodeWindow
 from origin.core.model import ServedModel
 from origin.core.plan import Effect, Ended, Load, Outcome, Plan, Produced, Refused, Result
@@ -37,8 +38,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     up those who run. At least what the largest single request has.
     encode_window_s: newcomers may wait that long for company while others decode (encode_window.py).
     admission: whether sequences that can't meet their deadline are turned away: off, dark (only counted), on.
-    drafts_running_max: a model asks for drafts while no more of its sequences run than this: verifying k draft tokens
-    costs about one row of work each, which is free only while a step isn't bound by arithmetic.
+    drafts_running_max: drafts are neither asked for nor verified while more sequences of a model run than this, even if
+    they seem to pay (draft_len.py).
     """
 
     queue_max: int = 1024
@@ -71,8 +72,9 @@ class Scheduler:
     def __init__(self, models: Iterable[ServedModel], limits: Limits) -> None:
         self._limits = limits
         self._residents = {model.name: Resident(model) for model in models}
-        largest = largest_request(resident.model for resident in self._residents.values())
-        assert largest <= limits.encode_tokens_per_step, "one could never be admitted"
+        served = [resident.model for resident in self._residents.values()]
+        assert largest_request(served) <= limits.encode_tokens_per_step, "one could never be admitted"
+        self._drafts = DraftRules(served, limits.drafts_running_max)
         self._waiting = WaitingRoom(
             {"interactive": limits.queue_max, "batch": limits.batch_queue_max},
             tenant_quantum=limits.tenant_quantum,
@@ -105,7 +107,7 @@ class Scheduler:
         if self._waiting.full(spec.priority, spec.tenant):
             self.counts.refused_full += 1
             return [Refused(spec.id, "overloaded", retry_after_ms=self._planner.waited_s * 1e3)]
-        sequence = Sequence(spec)
+        sequence = Sequence(self._drafts.sift(spec, len(self._residents[spec.model])))
         if (retry_s := self._late_s(sequence, now)) > 0.0:
             sequence.doomed = True
             self.counts.forecast_late += 1
@@ -144,6 +146,7 @@ class Scheduler:
             if sequence is None or sequence.state is not State.RUNNING:
                 continue
             self._note(sequence, outcome)
+            self._drafts.note(sequence.spec, outcome)
             if outcome.finish is not None:
                 effects.append(self._leave(sequence, outcome.finish, now))
             elif sequence.spec.stream and outcome.ids:
@@ -167,9 +170,10 @@ class Scheduler:
             wants_drafts=tuple(
                 name
                 for name, resident in self._residents.items()
-                if resident.model.beam == 1 and len(resident) <= self._limits.drafts_running_max
+                if resident.model.beam == 1 and self._drafts.pay(name, EDGE, len(resident))
             ),
             counts=msgspec.structs.replace(self.counts),
+            drafts=self._drafts.use(),
         )
 
     def check(self) -> None:
@@ -192,6 +196,7 @@ class Scheduler:
         sequence.drafted += outcome.drafted
         sequence.accepted += outcome.accepted
         sequence.log_prob = outcome.log_prob
+        sequence.alignment, sequence.n_best = outcome.alignment, outcome.n_best
         assert len(sequence.produced) <= sequence.spec.target_tokens_max, sequence
 
     def _leave(self, sequence: Sequence, reason: FinishReason, now: float) -> Ended:
@@ -209,6 +214,8 @@ class Scheduler:
         del self._sequences[spec.id]
         if reason in ("stop", "length"):
             resident.note_end(sequence)
+        if reason == "stop":
+            self._drafts.note_end(sequence)
         self.counts.forecast_late_in_time += sequence.doomed and reason in ("stop", "length")
         self.counts.forecast_missed += not sequence.doomed and reason == "expired"
         ending = Ending(
@@ -219,5 +226,7 @@ class Scheduler:
             draft_tokens=sequence.drafted,
             draft_accepted=sequence.accepted,
             log_prob=sequence.log_prob,
+            alignment=sequence.alignment,
+            n_best=sequence.n_best,
         )
         return Ended(spec.id, ending)

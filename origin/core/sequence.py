@@ -8,6 +8,7 @@ Invariants: slots are held exactly while running; ids once produced never change
 from __future__ import annotations
 
 from enum import Enum
+from typing import Literal
 
 import msgspec
 
@@ -28,11 +29,15 @@ MOVES: dict[State, frozenset[State]] = {
 }
 
 
+DraftSource = Literal["edge", "session"]
+
+
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """A request that passed the door: nothing in it needs checking again.
 
     id: unique within the process. source: ids with the closing eos. draft: proposed target ids without eos, in the
-    model's target vocabulary. width: beam width, 1 = greedy. arrived, deadline: monotonic seconds.
+    model's target vocabulary, from draft_source. width: beam width, 1 = greedy, at least n_best. arrived, deadline:
+    monotonic seconds.
     """
 
     id: int
@@ -47,6 +52,9 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     stream: bool = False
     want_log_prob: bool = False
     tenant: str = ""
+    draft_source: DraftSource = "edge"
+    want_alignment: bool = False
+    n_best: int = 1
 
 
 class Sequence:
@@ -54,12 +62,14 @@ class Sequence:
 
     __slots__ = (
         "accepted",
+        "alignment",
         "doomed",
         "drafted",
         "encode_s",
         "evictions",
         "kept",
         "log_prob",
+        "n_best",
         "produced",
         "queued_s",
         "since",
@@ -84,6 +94,8 @@ class Sequence:
         self.evictions = 0
         self.kept = False  # keeps its slots to the end
         self.doomed = False  # was expected to miss its deadline when it came
+        self.alignment: tuple[int, ...] = ()
+        self.n_best: tuple[tuple[int, ...], ...] = ()
 
     def __repr__(self) -> str:
         return f"<Sequence {self.spec.id} {self.state.value} slots={self.slots} produced={len(self.produced)}>"
@@ -156,3 +168,5 @@ class Ending(msgspec.Struct, frozen=True):
     draft_tokens: int = 0
     draft_accepted: int = 0
     log_prob: float | None = None
+    alignment: tuple[int, ...] = ()
+    n_best: tuple[tuple[int, ...], ...] = ()

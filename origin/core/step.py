@@ -58,6 +58,9 @@ class Step:
                 spec.source,
                 spec.target_tokens_max,
                 spec.want_log_prob,
+                want_alignment=spec.want_alignment,
+                n_best=spec.n_best,
+                scope=spec.tenant,
                 produced=tuple(newcomer.produced),
                 log_prob=newcomer.log_prob or 0.0,
             )

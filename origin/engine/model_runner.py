@@ -1,8 +1,8 @@
 """One resident model: its weights, its slots, and the passes of one step over them.
 
-A step encodes the new sources, then takes all rows on: those that feed one id a slot in one decoder pass, those that
-feed several (a decoder prefix, a draft to verify) in passes of like lengths. Neighbours never change a row's result, so
-who shares a pass is only a matter of speed.
+A step encodes the new sources that it doesn't know yet, then takes all rows on: those that feed one id, and those that
+feed several (a decoder prefix, a draft to verify), in as many passes as cost least. Neighbours never change a row's
+result, so who shares a pass is only a matter of speed.
 """
 
 from __future__ import annotations
@@ -10,28 +10,37 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
-from nearsay.nmt.decoding import best_candidates, pad_ids, start, suppress
+from nearsay.nmt.align import align
+from nearsay.nmt.decoding import best_candidates, pad_ids, suppress
 from nearsay.nmt.transformer import Seq2Seq
 from nearsay.runtime.clock import Clock
-from origin.core.plan import Batch, Encode, Outcome, Row
+from origin.core.plan import Batch, Encode, Outcome, Result, Row
 from origin.engine.base import failures
+from origin.engine.encoder_cache import EncoderCache, key_of
 from origin.engine.ragged import groups
 from origin.engine.running import BROKEN, Beam, Feed, Greedy
+from origin.engine.self_measure import PASS_TOKENS, pass_tokens
 from origin.engine.survive import survive
 
 
 class ModelRunner:
     """Must be used on one thread, under torch.inference_mode()."""
 
-    def __init__(self, model: Seq2Seq, slots: int, clock: Clock) -> None:
+    def __init__(self, name: str, model: Seq2Seq, slots: int, encoder_cache: EncoderCache, clock: Clock) -> None:
+        self._name = name
         self._model = model
+        self._encoder_cache = encoder_cache
         self._config = model.config
         self._cache = model.new_cache(slots)
         self._clock = clock
         self._running: dict[int, Greedy | Beam] = {}
+        self._encoded = self._reused = 0  # sources of this step
+        self.pass_tokens = PASS_TOKENS
         # Attention writes the same keys again when a pass is repeated; an SSRU's state is overwritten as it goes.
         self._repeatable = model.config.decoder_kind == "attention"
 
@@ -39,35 +48,47 @@ class ModelRunner:
         """The sequence's slots may be another's from now on."""
         self._running.pop(sequence, None)
 
-    def run(self, batch: Batch) -> list[Outcome]:
+    def measure(self) -> None:
+        """Find out what a pass costs beside its tokens. Only while nothing runs."""
+        self.pass_tokens = pass_tokens(self._model, self._cache, self._clock)
+
+    def run(self, batch: Batch) -> Result:
         """One outcome for every row of the batch."""
         self._encode(batch.encode)
-        one: list[_Work] = []
-        many: list[_Work] = []
+        works: list[_Work] = []
         lost: list[Row] = []
         for row in batch.rows:
             running = self._running.get(row.sequence)
             if running is None:  # its source could not be encoded
                 lost.append(row)
                 continue
-            work = _Work(row.sequence, running, running.feeds(row.draft))
-            (one if len(work.feeds[0].ids) == 1 else many).append(work)
-        outcomes = [*failures(lost), *self._pass(one)]
-        for group in groups([len(work.feeds[0].ids) for work in many]):
-            outcomes += self._pass([many[index] for index in group])
-        for outcome in outcomes:
-            if outcome.finish is not None:
-                self.forget(outcome.sequence)
-        return outcomes
+            works.append(_Work(row.sequence, running, running.feeds(row.draft)))
+        outcomes = failures(lost)
+        lengths, rows = [len(work.feeds[0].ids) for work in works], [len(work.feeds) for work in works]
+        for group in groups(lengths, self.pass_tokens, rows):
+            outcomes += self._pass([works[index] for index in sorted(group)])
+        outcomes = [outcome if outcome.finish is None else self._end(outcome) for outcome in outcomes]
+        return Result(tuple(outcomes), self._encoded, self._reused)
+
+    def _end(self, outcome: Outcome) -> Outcome:
+        """Forgets a sequence, and adds what is known only at its end."""
+        running = self._running.pop(outcome.sequence, None)
+        if running is None or not running.want_alignment or outcome.finish != "stop":
+            return outcome
+        survived = survive(
+            [outcome], lambda _: align(self._model, self._cache, running.slot, running.said), repeatable=True
+        )
+        return msgspec.structs.replace(outcome, alignment=tuple(survived.result or ()))
 
     # ---- sources -----------------------------------------------------------------------------------------------------
 
     def _encode(self, new: Sequence[Encode]) -> None:
         """Sources into slots. Those that could not be encoded are not running afterwards."""
+        self._encoded = self._reused = 0
         if not new:
             return
         started = self._clock()
-        for group in groups([len(item.source) for item in new]):
+        for group in groups([len(item.source) for item in new], self.pass_tokens):
             survive([new[index] for index in group], self._encode_group, repeatable=True)
         if self._model.device.type == "cuda":
             torch.cuda.synchronize(self._model.device)  # or the time would be counted as decoding
@@ -77,12 +98,29 @@ class ModelRunner:
                 self._running[item.sequence].encode_s = seconds
 
     def _encode_group(self, new: list[Encode]) -> None:
-        start(self._model, self._cache, [item.slots[0] for item in new], [item.source for item in new])
+        states = pad_sequence(self._states(new), batch_first=True)  # [R, S, d]
+        slots, lens = torch.tensor([item.slots[0] for item in new]), torch.tensor([len(item.source) for item in new])
+        self._model.start_source(self._cache, slots, states, lens)
         copies = [(item.slots[0], slot) for item in new for slot in item.slots[1:]]
         self._cache.copy([f for f, _ in copies], [t for _, t in copies], source=True)
         for item in new:
             kind = Beam if len(item.slots) > 1 else Greedy
             self._running[item.sequence] = kind(item, self._config)
+
+    def _states(self, new: Sequence[Encode]) -> list[Tensor]:
+        """Encoder output [S, d] of each source; what isn't known yet is encoded, each source once."""
+        keys = [key_of(self._name, item.scope, item.source) for item in new]
+        known = {key: self._encoder_cache.get(key) for key in dict.fromkeys(keys)}
+        missing = {key: item.source for key, item in zip(keys, new, strict=True) if known[key] is None}
+        if missing:
+            ids, lens = pad_ids(list(missing.values()), self._config.pad_id)
+            encoded = self._model.encode(ids.to(self._model.device), lens)
+            for key, row, length in zip(missing, encoded, lens.tolist(), strict=True):
+                known[key] = states = row[:length].clone()
+                self._encoder_cache.put(key, states)
+        self._encoded += len(missing)
+        self._reused += len(new) - len(missing)
+        return [states for key in keys if (states := known[key]) is not None]
 
     # ---- passes ------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from nearsay.nmt.beam import BeamState, place_rows
 from nearsay.nmt.config import START, ModelConfig
-from nearsay.nmt.speculate import accept_chosen
+from nearsay.nmt.repetition import loops
+from nearsay.nmt.speculate import Draft, accept_chosen
 from nearsay.wire.messages import FinishReason
 from origin.core.plan import Encode, Outcome
 
@@ -26,38 +27,39 @@ class Feed(NamedTuple):
 
 
 class Greedy:
-    """The likeliest next id, each time."""
+    """The likeliest next id, each time; of a draft, whatever stands, in as many passes as it takes."""
 
     def __init__(self, new: Encode, config: ModelConfig) -> None:
         self.encode_s = 0.0
         self._sequence = new.sequence
-        self._slot = new.slots[0]
+        self.slot = new.slots[0]
+        self.want_alignment = new.want_alignment
+        self.said = list(new.produced)  # of a sequence that was evicted: replayed, not said again
         self._eos_id = config.eos_id
         self._fed = [START, *config.prefix_ids, *new.produced]
-        self._draft: tuple[int, ...] = ()
+        self._draft: Draft | None = None
+        self._proposed: tuple[int, ...] = ()
+        self._source_tokens = len(new.source)
         self._left = new.target_tokens_max - len(new.produced)
         self.log_prob = new.log_prob if new.want_log_prob else None
 
     def feeds(self, draft: Sequence[int]) -> list[Feed]:
-        """The last id, and of the draft what leaves room for the bonus token."""
-        self._draft = tuple(draft[: self._left - 1])
-        return [Feed(self._slot, [*self._fed, *self._draft])]
+        """The last id, and of the draft (a new one, or the one we have) what promises to stand and leaves room for the
+        bonus token."""
+        if draft:
+            self._draft = Draft(draft)
+        self._proposed = () if self._draft is None else self._draft.propose(self.said, self._left - 1)
+        return [Feed(self.slot, [*self._fed, *self._proposed])]
 
     def settle(self, chosen: Sequence[int], log_probs: Sequence[float]) -> tuple[Outcome, int]:
         """chosen[i] is the id after the i-th that was fed. Returns the outcome, and how many fed ids don't stand."""
-        draft = self._draft
+        draft = self._proposed
         known = len(self._fed) - 1
         accepted, _ = accept_chosen(draft, chosen[known : known + len(draft) + 1])
-        ids = list(chosen[known : known + accepted + 1])
-        finish: FinishReason | None = None
-        if BROKEN in ids:
-            ids, finish = [], "failed"
-        elif ids[-1] == self._eos_id:
-            ids, finish = ids[:-1], "stop"
-        elif len(ids) == self._left:
-            finish = "length"
-        self._left -= len(ids)
+        ids, finish = self._say(chosen[known : known + accepted + 1])
         self._fed = ids[-1:]
+        if self._draft is not None:
+            self._draft.settle(len(draft), accepted)
         if self.log_prob is not None:
             self.log_prob += sum(log_probs[known : known + accepted + 1])
         outcome = Outcome(
@@ -72,6 +74,19 @@ class Greedy:
         self.encode_s = 0.0
         return outcome, len(draft) - accepted
 
+    def _say(self, chosen: Sequence[int]) -> tuple[list[int], FinishReason | None]:
+        """Takes the chosen ids one by one, as if each had its own pass. Returns those that count, and why they end."""
+        if BROKEN in chosen:
+            return [], "failed"
+        for count, token in enumerate(chosen):
+            if token == self._eos_id:
+                return list(chosen[:count]), "stop"
+            self.said.append(token)
+            self._left -= 1
+            if not self._left or loops(self.said, self._source_tokens):  # a loop never comes to its own end
+                return list(chosen[: count + 1]), "length"
+        return list(chosen), None
+
 
 class Beam:
     """The best of `width` hypotheses. Drafts are of no use to it."""
@@ -79,10 +94,14 @@ class Beam:
     def __init__(self, new: Encode, config: ModelConfig) -> None:
         self.encode_s = 0.0
         self._sequence = new.sequence
+        self.slot = new.slots[0]
+        self.want_alignment = new.want_alignment
+        self.said: tuple[int, ...] = ()
         self._owned = new.slots
         self._prefix_ids = config.prefix_ids
         self._rows = [Feed(new.slots[0], [START, *config.prefix_ids])]
         self._want_log_prob = new.want_log_prob
+        self._n_best = new.n_best
         self._state = BeamState(
             len(new.slots),
             eos_id=config.eos_id,
@@ -114,8 +133,11 @@ class Beam:
             moves = place_rows(present, self._owned, [extension.parent for extension in extensions])
             self._rows = [Feed(slot, [e.token]) for slot, e in zip(moves.slots, extensions, strict=True)]
             return Outcome(self._sequence, encode_s=encode_s), moves.copies
-        (best,) = self._state.best()
+        found = self._state.best(self._n_best)
+        best = found[0]
+        self.said = best.ids
         length = len(best.ids) + len(self._prefix_ids) + (not best.truncated)
         log_prob = best.score * length if self._want_log_prob else None
         finish: FinishReason = "length" if best.truncated else "stop"
-        return Outcome(self._sequence, best.ids, finish, encode_s=encode_s, log_prob=log_prob), []
+        n_best = tuple(other.ids for other in found if not other.truncated) if self._n_best > 1 else ()
+        return Outcome(self._sequence, best.ids, finish, encode_s=encode_s, log_prob=log_prob, n_best=n_best), []

@@ -17,7 +17,8 @@ from nearsay.nmt.weights import load_model
 from nearsay.runtime.clock import Clock
 from nearsay.text.entry import ModelEntry
 from origin.core.model import ServedModel
-from origin.core.plan import Batch, Encode, Outcome, Plan, Result, Row
+from origin.core.plan import Batch, Encode, Plan, Result, Row
+from origin.engine.encoder_cache import EncoderCache
 from origin.engine.model_runner import ModelRunner
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -28,13 +29,19 @@ WARM_UP_SHAPES = ((1, 8), (8, 32), (1, 256))  # sources, tokens of each; then a 
 
 
 class TorchOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """device "auto": cuda when there is one. dtype "auto": float32 on a CPU, float16 on a GPU."""
+    """device "auto": cuda when there is one. dtype "auto": float32 on a CPU, float16 on a GPU.
+
+    encoder_cache_bytes, encoder_cache_host_bytes: encoder output kept on the device, and beside a GPU in the host's
+    memory, all models together.
+    """
 
     device: Device = "auto"
     dtype: DType = "auto"
     threads: int = 1
     slots: int = 64
     beam_max: int = 8
+    encoder_cache_bytes: int = 64 << 20
+    encoder_cache_host_bytes: int = 256 << 20
 
 
 def load_entry(entry: ModelEntry, device: str, dtype: torch.dtype) -> Seq2Seq:
@@ -60,6 +67,7 @@ class TorchEngine:
         name = {"auto": "float16" if cuda else "float32"}.get(options.dtype, options.dtype)
         self._dtype: torch.dtype = getattr(torch, name)
         self._runners: dict[str, ModelRunner] = {}
+        self._encoder_cache = EncoderCache(self._device, options.encoder_cache_bytes, options.encoder_cache_host_bytes)
 
     def info(self) -> str:
         return f"torch {str(self._dtype).removeprefix('torch.')} {self._device}"
@@ -67,9 +75,7 @@ class TorchEngine:
     def load(self) -> tuple[ServedModel, ...]:
         torch.set_num_threads(self._options.threads)
         served = tuple(self._load(entry) for entry in self._entries)
-        for model in served:
-            self._warm_up(model)
-        return served
+        return tuple(self._warm_up(model) for model in served)
 
     def close(self) -> None:
         self._runners.clear()
@@ -79,15 +85,19 @@ class TorchEngine:
         for sequence in plan.dropped:
             for runner in self._runners.values():
                 runner.forget(sequence)
-        outcomes: list[Outcome] = []
-        for batch in plan.batches:
-            outcomes += self._runners[batch.model].run(batch)
-        return Result(tuple(outcomes))
+        results = [self._runners[batch.model].run(batch) for batch in plan.batches]
+        return Result(
+            tuple(outcome for result in results for outcome in result.outcomes),
+            encoded=sum(result.encoded for result in results),
+            reused=sum(result.reused for result in results),
+        )
 
     @torch.inference_mode()
     def _load(self, entry: ModelEntry) -> ServedModel:
         model = self._loader(entry, self._device, self._dtype).eval()
-        self._runners[entry.name] = ModelRunner(model, self._options.slots, self._clock)
+        self._runners[entry.name] = ModelRunner(
+            entry.name, model, self._options.slots, self._encoder_cache, self._clock
+        )
         config = model.config
         return ServedModel(
             info=entry.info(self.info()),
@@ -102,9 +112,9 @@ class TorchEngine:
             target_tokens_max=config.target_tokens_max - len(config.prefix_ids),
         )
 
-    def _warm_up(self, model: ServedModel) -> None:
+    def _warm_up(self, model: ServedModel) -> ServedModel:
         """Run the shapes whose first time is slow: allocator, kernels, thread pool. Sequence numbers are negative, so
-        they meet no real one; everything is dropped again."""
+        they meet no real one; everything is dropped again. Returns the model with what was measured."""
         for count, length in [*WARM_UP_SHAPES, (model.slots, 16)]:
             length = min(length, model.source_tokens_max)
             source = (*[model.eos_id + 1] * (length - 1), model.eos_id)
@@ -115,3 +125,6 @@ class TorchEngine:
             going = {outcome.sequence for outcome in result.outcomes if outcome.finish is None}
             self.run(Plan((Batch(model.name, (), tuple(row for row in rows if row.sequence in going)),)))
             self.run(Plan(dropped=tuple(row.sequence for row in rows)))
+        runner = self._runners[model.name]
+        runner.measure()
+        return msgspec.structs.replace(model, pass_tokens=runner.pass_tokens)

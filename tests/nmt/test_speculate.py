@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from nearsay.nmt.config import START
 from nearsay.nmt.decoding import best_ids, greedy, start
-from nearsay.nmt.speculate import Accepted, accept, accept_chosen
+from nearsay.nmt.speculate import FRUITLESS_MAX, Accepted, Draft, accept, accept_chosen
 from tests.nmt.tiny import VARIANTS, sources, tiny_model
 
 IDS = st.lists(st.integers(0, 5), max_size=8)
@@ -52,3 +52,84 @@ def test_any_draft_leads_to_the_greedy_translation(variant: str, wrong_at: int) 
                 ids.pop()
                 break
         assert ids[: len(truth)] == truth
+
+
+class Model:
+    """Says `truth`, whatever is drafted: what a pass over a proposal chooses, and how many passes it took."""
+
+    def __init__(self, truth: list[int], draft: list[int]) -> None:
+        self.truth = [*truth, EOS]
+        self.draft = Draft(draft)
+        self.said: list[int] = []
+        self.passes = self.fed = 0
+
+    def run(self) -> None:
+        while not self.said or self.said[-1] != EOS:
+            room = len(self.truth) - len(self.said) - 1
+            proposed = self.draft.propose(self.said, room)
+            assert len(proposed) <= room
+            chosen = self.truth[len(self.said) :]
+            length, bonus = accept_chosen(proposed, chosen)
+            self.draft.settle(len(proposed), length)
+            self.said += [*proposed[:length], bonus]
+            self.passes += 1
+            self.fed += 1 + len(proposed)
+            assert self.said == self.truth[: len(self.said)]
+
+
+EOS = 0
+WORDS = st.lists(st.integers(1, 9), max_size=30)
+
+
+@given(WORDS, WORDS)
+def test_any_draft_gives_the_truth_in_no_more_passes_than_steps(truth: list[int], draft: list[int]) -> None:
+    model = Model(truth, draft)
+    model.run()
+    assert model.said == model.truth and model.passes <= len(model.truth)
+    assert model.fed <= model.passes + len(draft) * model.passes
+
+
+@given(
+    st.lists(st.integers(1, 10_000), min_size=1, max_size=60, unique=True),
+    st.data(),
+)
+def test_a_damaged_word_costs_a_few_passes_not_the_tail(truth: list[int], data: st.DataObject) -> None:
+    """All ids differ, so that the draft is found again as soon as they agree: by then two ids and one proposal are
+    spent on each wrong, missing or additional word."""
+    draft = list(truth)
+    damages = data.draw(st.integers(0, 3))
+    for _ in range(damages):
+        at = data.draw(st.integers(0, len(draft)))
+        how = data.draw(st.sampled_from(["put", "drop", "change"]))
+        if how == "put":
+            draft.insert(at, 20_000)
+        elif draft and at < len(draft):
+            draft[at : at + 1] = [20_000] if how == "change" else []
+    model = Model(truth, draft)
+    model.run()
+    # After each damage the draft is trusted step by step: 4, 8, 16 ids, then to the end.
+    assert model.passes <= 1 + damages * 6
+
+
+def test_one_wrong_word() -> None:
+    truth = [*range(1, 41)]
+    for draft in ([*truth[:9], 99, *truth[10:]], [*truth[:9], *truth[10:]], [*truth[:9], 99, *truth[9:]]):
+        model = Model(truth, draft)
+        model.run()
+        assert model.passes <= 6
+
+
+def test_a_moved_clause_is_found_again() -> None:
+    first, second = list(range(1, 20)), list(range(30, 50))
+    model = Model([*first, *second], [*second, *first])
+    model.run()
+    assert model.passes <= 12
+
+
+def test_a_useless_draft_is_given_up() -> None:
+    truth = [n for k in range(40) for n in (5, 100 + k)]  # a chance match every other id
+    model = Model(truth, [5, 1, 5, 2, 5, 3])
+    model.run()
+    assert model.passes == len(truth)  # only the very first id of the draft stood
+    assert model.fed - model.passes <= 6 + FRUITLESS_MAX * 6
+    assert model.draft.propose(model.said, 99) == ()

@@ -130,6 +130,41 @@ async def test_a_torch_origin_from_a_model_folder(pair_folder: Path) -> None:
         assert tuple(unpack_ids(answer.ids)) == tiny.plain(tiny.model(), source)
 
 
+async def test_reuse_shows_in_the_stats(pair_folder: Path) -> None:
+    """A sentence typed on in a session, sent again, and asked by somebody else; each id is plain greedy's."""
+    origin = build(load_config(None, OriginConfig, {"port": 0, "models": [str(pair_folder)], "pairs": "en-de"}))
+    whole = next(source for source in tiny.sources(12) if len(source) > 8)
+    typed = [[*whole[:length], EOS] for length in range(1, len(whole))]
+    async with running(origin) as service:
+        assert service.peer.hello is not None
+        (info,) = service.peer.hello.models
+        for session, tenant in (("s", "t"), ("s", "t"), ("", "t"), ("", "u")):
+            for source in typed:
+                message = Submit(
+                    "r",
+                    info.name,
+                    info.src_vocab_hash,
+                    info.trg_vocab_hash,
+                    pack_ids(source),
+                    session=session,
+                    tenant=tenant,
+                )
+                answer = await ask(service.peer, message)
+                if answer.finish_reason == "stop":
+                    assert tuple(unpack_ids(answer.ids)) == tiny.plain(tiny.model(), source)
+        origin._reporter.report()
+        stats = origin.metrics.snapshot()
+    counters, gauges = stats["counters"], stats["gauges"]
+    assert counters["sequences{reason=session}"] > 0
+    assert counters["drafted_sequences{source=session}"] > 0
+    assert gauges["sources_encoded"] == 2 * len(typed) and gauges["sources_reused"] >= len(typed)
+    assert gauges["sessions"] == 1 and gauges["session_bytes"] > 0
+    lengths = [
+        value for name, value in gauges.items() if name.startswith("accept_length{") and "source=session" in name
+    ]
+    assert max(lengths) > 0
+
+
 async def test_weights_that_do_not_fit_are_a_config_error(pair_folder: Path) -> None:
     (pair_folder / "teacher" / "config.json").write_text('{"model_type": "nearsay"}')
     origin = build(load_config(None, OriginConfig, {"port": 0, "models": [str(pair_folder)], "pairs": ["en-de"]}))

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from nearsay.wire.errors import NearsayError
 from nearsay.wire.messages import pack_ids
-from origin.door import Door
+from origin.core.sessions import SessionLimits, Sessions
+from origin.door import Door, question_of
 from tests.origin.build import EOS, model, submit
 
 
@@ -66,6 +67,10 @@ def test_defaults_of_the_model_and_bounds_of_the_origin() -> None:
         ({"beam": -1}, "invalid_request"),
         ({"beam": 9}, "invalid_request"),
         ({"target_tokens_max": 0}, "invalid_request"),
+        ({"n_best": 0}, "invalid_request"),
+        ({"n_best": 9}, "invalid_request"),
+        ({"n_best": 3, "beam": 2}, "invalid_request"),
+        ({"session": "s" * 257}, "invalid_request"),
         ({"budget_ms": 0.0}, "deadline_exceeded"),
         ({"budget_ms": float("nan")}, "deadline_exceeded"),
     ],
@@ -97,6 +102,34 @@ def test_a_bad_draft_is_dropped_or_cut_and_counted(
     opened = Opened()
     assert opened.door.admit(submit(**fields), 1, 0.0).draft == draft  # type: ignore[arg-type]
     assert opened.drafts == why
+
+
+def test_several_best_take_a_beam_that_holds_them() -> None:
+    door = Opened().door
+    assert door.admit(submit(n_best=3), 1, 0.0).width == 3
+    assert door.admit(submit(n_best=3, beam=5), 1, 0.0).width == 5
+    spec = door.admit(submit(name="b", prefix_ids=pack_ids([9]), n_best=2, want_alignment=True), 1, 0.0)
+    assert (spec.width, spec.n_best, spec.want_alignment) == (4, 2, True)
+
+
+def test_a_sessions_earlier_answer_drafts_where_the_caller_has_none() -> None:
+    sessions = Sessions(SessionLimits())
+    door = Door(budget_ms_max=60_000.0, count_draft=lambda _: None, sessions=sessions)
+    door.open([model(target_tokens_max=6, slots=8)])
+    first = submit((5, 6, EOS), session="s", tenant="t")
+    sessions.remember(question_of(first, door.admit(first, 1, 0.0)), tuple(range(1, 8)), 0.0)
+    grown = (5, 6, 7, EOS)
+    spec = door.admit(submit(grown, session="s", tenant="t"), 2, 1.0)
+    assert (spec.draft, spec.draft_source) == ((1, 2, 3, 4, 5, 6), "session")  # as long as the target may be
+    spec = door.admit(submit(grown, session="s", tenant="t", draft_ids=pack_ids([9])), 3, 1.0)
+    assert (spec.draft, spec.draft_source) == ((9,), "edge")
+    none: list[dict[str, object]] = [
+        {"session": "s", "tenant": "u"},
+        {"session": "x", "tenant": "t"},
+        {"tenant": "t"},
+        {"session": "s", "tenant": "t", "beam": 2},
+    ]
+    assert [door.admit(submit(grown, **fields), 4, 1.0).draft for fields in none] == [()] * 4
 
 
 @given(src=st.binary(max_size=40), draft=st.binary(max_size=60), beam=st.integers(), limit=st.integers())

@@ -11,8 +11,9 @@ import pytest
 from nearsay.runtime.link import EndOfStream, Peer, Stream
 from nearsay.runtime.metrics import Metrics
 from nearsay.wire.errors import LinkLost, NearsayError
-from nearsay.wire.messages import Finished, Message, Tokens, Translate, pack_ids, unpack_ids
+from nearsay.wire.messages import Finished, Message, Submit, Tokens, Translate, pack_ids, unpack_ids
 from origin.core.scheduler import Limits, Scheduler
+from origin.core.sessions import SessionLimits, Sessions
 from origin.door import Door
 from origin.engine.echo import EchoEngine
 from origin.engine_loop import EngineLoop
@@ -35,9 +36,10 @@ class Room:
             clock=lambda: self.now,
             deliver=lambda effects: self.server.perform(effects),
         )
-        door = Door(budget_ms_max=60_000.0, count_draft=self.drafts.append)
+        sessions = Sessions(SessionLimits(idle_s=100.0))
+        door = Door(budget_ms_max=60_000.0, count_draft=self.drafts.append, sessions=sessions)
         door.open(self.loop.load())
-        self.server = OriginServer(door, self.loop, self.metrics, lambda: self.now)
+        self.server = OriginServer(door, self.loop, self.metrics, lambda: self.now, sessions)
 
     def spend(self, seconds: float) -> None:
         self.now += seconds
@@ -132,6 +134,34 @@ async def test_a_draft_is_reported() -> None:
         assert isinstance(answer, Finished)
         assert (answer.draft_tokens, answer.draft_accepted, answer.steps) == (3, 2, 2)
         assert (origin.server.draft_tokens, origin.server.draft_tokens_accepted) == (3, 2)
+
+
+async def answered(origin: Room, peer: Peer, message: Submit) -> Finished:
+    """Decode until the answer is there."""
+    stream = await peer.open(message)
+    await turns(lambda: len(origin.server) == 1 or stream.ended)
+    for _ in range(10):
+        await origin.step()
+    (answer,) = await all_of(stream)
+    assert isinstance(answer, Finished)
+    return answer
+
+
+async def test_typing_on_in_a_session_decodes_only_what_is_new() -> None:
+    async with room() as (origin, peer, _):
+        typed = [(4, EOS), (4, 5, EOS), (4, 5, EOS), (4, 5, 6, EOS)]
+        answers = [await answered(origin, peer, submit(source, session="s", tenant="t")) for source in typed]
+        assert [tuple(unpack_ids(answer.ids)) for answer in answers] == [(4,), (5, 4), (5, 4), (6, 5, 4)]
+        assert [answer.steps > 0 for answer in answers] == [True, True, False, True]  # the same again is known
+        assert [answer.draft_tokens > 0 for answer in answers] == [False, True, False, True]
+        other = await answered(origin, peer, submit((4, 5, EOS), session="s", tenant="u"))
+        assert other.steps > 0 and other.draft_tokens == 0  # of another tenant nothing is known
+        more = await answered(origin, peer, submit((4, 5, EOS), session="s", tenant="t", want_log_prob=True))
+        assert more.steps > 0  # what a session doesn't keep is decoded
+        origin.now += 200.0
+        late = await answered(origin, peer, submit((4, 5, EOS), session="s", tenant="t"))
+        assert late.steps > 0 and late.draft_tokens == 0  # forgotten by then
+        assert origin.metrics.snapshot()["counters"]["sequences{reason=session}"] == 1
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nearsay.nmt.cache import SlotCache
 from nearsay.nmt.decoding import beam_search
 from nearsay.nmt.transformer import Seq2Seq
 from origin.core.sequence import Ending
+from origin.engine.self_measure import PASS_TOKENS, pass_tokens
 from tests.origin import tiny
 
 SOURCES = tiny.sources(12)
@@ -202,7 +204,8 @@ def test_out_of_memory_fails_the_newest_and_the_others_go_on(where: str, monkeyp
     model = tiny.model()
     origin = tiny.Origin(model, slots=6)
     draft = (1,) if where == "verify" else ()
-    numbers = [origin.submit(SOURCES[0], draft=draft) for _ in range(6)]
+    alike = [[token, *SOURCES[0][1:]] for token in range(2, 8)]  # six of one length: a source is encoded only once
+    numbers = [origin.submit(source, draft=draft) for source in alike]
     real = getattr(model, where)
 
     def tight(*args: torch.Tensor) -> torch.Tensor:
@@ -215,8 +218,8 @@ def test_out_of_memory_fails_the_newest_and_the_others_go_on(where: str, monkeyp
     monkeypatch.setattr(model, where, tight)
     ended = origin.finish()
     assert [ended[number].reason for number in numbers[4:]] == ["failed", "failed"]
-    for number in numbers[:4]:
-        right(ended[number], PLAIN["attention"][0], model)
+    for number, source in zip(numbers[:4], alike, strict=False):
+        right(ended[number], tiny.plain(MODELS["attention"], source), model)
     assert origin.scheduler.load().slots_free == 6
 
 
@@ -287,3 +290,87 @@ def test_a_cancelled_beam_frees_its_slots_and_nan_fails_it(monkeypatch: pytest.M
     monkeypatch.setattr(model, "decode_step", lambda *args: real(*args).fill_(float("nan")))
     number = origin.submit(SOURCES[0], width=2)
     assert origin.finish()[number].reason == "failed"
+
+
+@each_model
+def test_a_wrong_word_does_not_waste_the_tail(name: str) -> None:
+    """The draft is taken up again behind the word; no draft ever costs a pass more than plain greedy."""
+    origin = tiny.Origin(MODELS[name])
+    long = [(source, ids) for source, ids in zip(SOURCES, PLAIN[name], strict=True) if len(ids) >= 8]
+    assert long
+    for source, ids in long:
+        plain = origin.submit(source)
+        steps = origin.finish()[plain].steps
+        for at in (0, 2, len(ids) // 2):
+            for draft in ((*ids[:at], 59, *ids[at + 1 :]), (*ids[:at], *ids[at + 1 :]), (*ids[:at], 58, *ids[at:])):
+                number = origin.submit(source, draft=draft)
+                ending = origin.finish()[number]
+                right(ending, ids, MODELS[name])
+                assert ending.steps <= steps
+                assert ending.steps + ending.draft_accepted == len(ids) + (ending.reason == "stop")
+                if len(set(ids)) == len(ids):  # no id to take for another
+                    assert ending.steps <= 6
+
+
+@each_model
+def test_alignment_on_request_drafted_or_not_beam_or_not(name: str) -> None:
+    model = MODELS[name]
+    origin = tiny.Origin(model, slots=8)
+    asked = []
+    for source, ids in zip(SOURCES, PLAIN[name], strict=True):
+        asked.append((source, origin.submit(source, want_alignment=True)))
+        asked.append((source, origin.submit(source, want_alignment=True, draft=ids[:3])))
+        asked.append((source, origin.submit(source, want_alignment=True, width=2)))
+        asked.append((source, origin.submit(source)))
+    ended = origin.finish()
+    for at, (source, number) in enumerate(asked):
+        ending = ended[number]
+        wanted = at % 4 < 3 and ending.reason == "stop"
+        assert len(ending.alignment) == (len(ending.ids) if wanted else 0)
+        assert all(0 <= where < max(len(source) - 1, 1) for where in ending.alignment)
+    for first in range(0, len(asked), 4):
+        assert ended[asked[first][1]].alignment == ended[asked[first + 1][1]].alignment
+
+
+@each_model
+def test_the_n_best_are_those_of_beam_search(name: str) -> None:
+    model = MODELS[name]
+    origin = tiny.Origin(model, slots=8)
+    numbers = [origin.submit(source, width=4, n_best=3) for source in SOURCES[:4]]
+    one = origin.submit(SOURCES[0], width=4)
+    ended = origin.finish()
+    for number, found in zip(numbers, beam_search(model, SOURCES[:4], width=4, n_best=3), strict=True):
+        assert ended[number].n_best == tuple(other.ids for other in found if not other.truncated)
+    assert ended[one].n_best == ()
+
+
+def test_a_loop_ends_as_too_long_and_at_the_same_id_drafted_or_not() -> None:
+    """A target made of one id, over and over, from a source that can't explain it."""
+    model = tiny.model(target_tokens_max=200)
+    with torch.no_grad():
+        model.output.weight.zero_()
+        model.output_bias[9] = 10.0
+    origin = tiny.Origin(model, slots=4)
+    plain = origin.submit([5, 0])
+    drafted = [origin.submit([5, 0], draft=(9,) * length) for length in (3, 22, 150)]
+    ended = origin.finish()
+    assert ended[plain].reason == "length" and 24 <= len(ended[plain].ids) <= 30
+    assert all((ended[n].ids, ended[n].reason) == (ended[plain].ids, "length") for n in drafted)
+
+
+def test_what_a_pass_costs_is_measured_within_bounds() -> None:
+    """On a clock on which a pass takes 10 s, and each token of it 1 s more."""
+    now = 0.0
+    model = tiny.model()
+    verify = model.verify
+
+    def slow(cache: SlotCache, slots: torch.Tensor, ids: torch.Tensor, lens: torch.Tensor) -> torch.Tensor:
+        nonlocal now
+        now += 10.0 + ids.shape[1]
+        return verify(cache, slots, ids, lens)
+
+    model.verify = slow  # type: ignore[method-assign]
+    cache = model.new_cache(2)
+    assert pass_tokens(model, cache, lambda: now) == pytest.approx(10.0)
+    assert cache.lengths == [0, 0]
+    assert pass_tokens(model, cache, lambda: 0.0) == PASS_TOKENS  # a clock that stands still says nothing
