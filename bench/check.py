@@ -14,6 +14,7 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
     "edge_path": ("short_p50_ratio", "short_p99_ratio", "throughput_ratio", "proxy_link_p50_ms"),
     "link": (),
     "firefox_share": (),
+    "decode_step": (),
     "draft_verify": ("drafted_passes_over_greedy", "captions_passes_over_scratch"),
 }
 

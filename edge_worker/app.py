@@ -33,7 +33,7 @@ from nearsay.text.errors import TextError
 from nearsay.text.registry import Registry
 from nearsay.text.vocab import Vocab
 from nearsay.wire.errors import NearsayError
-from nearsay.wire.messages import Hello
+from nearsay.wire.messages import Hello, LoadReport
 
 OpenEngine = Callable[[ModelEntry], LocalEngine]
 NewRun = Callable[[str], Run]
@@ -69,6 +69,7 @@ class Edge:
         self._runs: list[Run] = []
         self._local: list[Local] = []
         self._server: EdgeServer | None = None
+        self._told: tuple[object, ...] = ()  # standing in the latest report
         peers = [
             Peer(
                 url,
@@ -121,8 +122,8 @@ class Edge:
             clock=self._clock,
             tasks=self._tasks,
         )
-        self.origins.on_change(self._report)
-        self.lifecycle.subscribe(lambda _: self._report())
+        self.origins.on_change(self._report_change)
+        self.lifecycle.subscribe(lambda _: self._report_change())
         self._tasks.spawn(self._report_often(), name="load reports")
 
     async def drain(self) -> None:
@@ -179,14 +180,20 @@ class Edge:
         return Hello(role="edge", instance=self._instance, state=self.lifecycle.state, secret=self.config.secret)
 
     def _report(self) -> None:
-        self.links.publish(self._ready_server().load())
+        report = self._ready_server().load()
+        self._told = _standing(report)
+        self.links.publish(report)
+        self.metrics.gauge("segments_waiting", report.queued)
+        self.metrics.gauge("segments_running", report.running)
+
+    def _report_change(self) -> None:
+        """At once what a proxy must not learn late; how busy this edge is can wait for the timer."""
+        if _standing(self._ready_server().load()) != self._told:
+            self._report()
 
     async def _report_often(self) -> None:
         while True:
-            report = self._ready_server().load()
-            self.links.publish(report)
-            self.metrics.gauge("segments_waiting", report.queued)
-            self.metrics.gauge("segments_running", report.running)
+            self._report()
             await asyncio.sleep(self.config.load_report_s)
 
 
@@ -228,3 +235,8 @@ def _first_of_each_pair(entries: Iterable[ModelEntry]) -> list[ModelEntry]:
         if entry.tier == "edge":
             found.setdefault(entry.pair, entry)
     return list(found.values())
+
+
+def _standing(report: LoadReport) -> tuple[object, ...]:
+    """What of a report is no matter of load."""
+    return report.state, report.models, report.origin_ready

@@ -24,7 +24,7 @@ class EdgeConfig(ServiceConfig, frozen=True, forbid_unknown_fields=True, kw_only
     device: Device = "auto"
     threads: int = 1  # of one engine
     load_report_s: float = 0.5
-    link: LinkLimits = LinkLimits()
+    link: LinkLimits = LinkLimits(backoff_max_s=1.0)  # an origin that starts later is found within a second
     placement: Policy = Policy()
     batch: BatchLimits = BatchLimits()
     request: RequestLimits = RequestLimits()

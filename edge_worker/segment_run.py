@@ -67,7 +67,7 @@ class SegmentRuns:
         if not any(char.isalpha() for char in segment.text):
             return Piece(segment.text)
         pair = self._pair
-        ids = self._vocab().encode(segment.text)
+        ids = self._vocab().encode(segment.plain)
         now = self._clock()
         laps.lap("tokenise", now)
         if len(ids) > self._limits.source_tokens_max:
@@ -98,7 +98,7 @@ class SegmentRuns:
         return self._piece(self._pair.local, output, laps, degraded)
 
     async def _run(self, local: Local, segment: Segment, ids: Sequence[int], laps: Laps) -> LocalOutput:
-        source = LocalInput(segment.text, tuple(ids))
+        source = LocalInput(segment.plain, tuple(ids))
         answer = await local.model.translate(source, priority=self._request.priority, deadline=self._deadline)
         laps.lap("edge_queue", answer.began)
         laps.lap("edge_run", answer.ended)
@@ -128,7 +128,7 @@ class SegmentRuns:
         if model is None:
             raise Unavailable(code="origin_unavailable")
         if model.source is not self._vocab():
-            ids = model.source.encode(segment.text)
+            ids = model.source.encode(segment.plain)
         finished = await self._origins.submit(
             submission(self._request, model, ids, draft, self._limits.target_tokens_max),
             deadline=self._origin_deadline(),
@@ -195,7 +195,7 @@ class SegmentRuns:
 
     async def _halve(self, segment: Segment, laps: Laps) -> Piece:
         """The translation ran into a length bound: translate two halves instead, never give out a part as the whole."""
-        tokens = len(self._vocab().encode(segment.text))
+        tokens = len(self._vocab().encode(segment.plain))
         if tokens > SPLIT_TOKENS_MIN:
             return await self._split(segment, (tokens + 1) // 2, laps, None)
         return Piece(segment.text, degraded="untranslatable")

@@ -135,12 +135,15 @@ class EngineLoop:
 
     def _run(self, plan: Plan) -> Result:
         """An engine that raises takes down the plan's sequences, and nothing else."""
+        started = self._clock()
         try:
-            return self._engine.run(plan)
+            result = self._engine.run(plan)
         except Exception:
             logger.exception("engine step failed, %d sequences with it", plan.rows)
             self.stats.failed_steps += 1
             return Result(tuple(failures(row for batch in plan.batches for row in batch.rows)))
+        self.scheduler.measured(plan, self._clock() - started)
+        return result
 
     def _count(self, plan: Plan, result: Result, seconds: float) -> None:
         self.load_now = self.scheduler.load()

@@ -67,6 +67,8 @@ class Reporter:
         self._metrics.gauge("queued", load.queued)
         self._metrics.gauge("running", load.running)
         self._metrics.gauge("slots_free", load.slots_free)
+        for name, value in msgspec.structs.asdict(load.counts).items():
+            self._metrics.gauge(name, value)
         sessions = self._server.sessions
         if sessions is not None:
             self._metrics.gauge("sessions", len(sessions))

@@ -26,7 +26,7 @@ class BatchLimits(msgspec.Struct, frozen=True, kw_only=True):
     rows_max: int = 32
     rows_waiting_max: int = 1024
     run_ms_max: float = 25.0  # while interactive rows wait
-    backlog_share: float = 0.7  # or this share of the time that the waiting interactive rows need, when that is more
+    backlog_share: float = 1.0  # or this share of the time that the waiting interactive rows need, when that is more
     bulk_run_ms_max: float = 150.0  # but never more than this, whatever waits
 
 
@@ -116,6 +116,7 @@ class Batcher(Generic[T]):
 
         Short batches keep the engine free for newcomers but cost throughput; in a backlog every newcomer waits for
         that throughput, so the bound grows (32 clients capped at 25 ms: half the throughput, twice the median wait).
+        Batch rows never make it grow.
         """
         if not self._interactive:
             return self.limits.bulk_run_ms_max

@@ -5,9 +5,9 @@ Each command reads files, calls one part of this room, and writes files. No poli
 
 from __future__ import annotations
 
-import random
 import shutil
 import signal
+from itertools import islice
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -21,6 +21,20 @@ from nearsay.distill import release
 from nearsay.distill.corpus import MIX
 from nearsay.distill.distil import distillation_sources, translate_sources
 from nearsay.distill.malloc import restart_with_allocator
+from nearsay.distill.options import (
+    PAIR,
+    RUNS,
+    Corpora,
+    Device,
+    ModelOut,
+    Other,
+    Pair,
+    Runs,
+    Symbols,
+    Target,
+    Teacher,
+    Threads,
+)
 from nearsay.distill.progress import ProgressView
 from nearsay.distill.publish import SOURCE_VOCAB
 from nearsay.distill.schedule import Schedule
@@ -38,13 +52,7 @@ app.add_typer(release.app)
 console = Console()
 
 PLAN_FILE = "vocab.json"
-Corpora = Annotated[Path, typer.Option(help="Folder of the corpora.", exists=True, file_okay=False)]
-Pair = Annotated[Path, typer.Option(help="Folder of the pair's models.")]
-Runs = Annotated[Path, typer.Option(help="Folder for caches and checkpoints.")]
-Target = Annotated[str, typer.Option(help="Target language.")]
-Threads = Annotated[int, typer.Option(help="CPU threads; on a machine with other work, one is fastest.", min=1)]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-PAIR, RUNS = Path("models/en-de"), Path("runs/en-de")
+TRIAL_BATCHES = 16
 
 
 class Stop:
@@ -63,17 +71,13 @@ class Stop:
 
 
 @app.command()
-def vocab(
-    corpora: Corpora,
-    pair: Pair = PAIR,
-    other: Annotated[str, typer.Option(help="The borrowed vocabulary's other language.")] = "pt",
-) -> None:
+def vocab(corpora: Corpora, pair: Pair = PAIR, other: Other = "pt") -> None:
     """Plan and write the source vocabulary: drop foreign pieces, find rows for the symbols."""
     model, borrowed = bundled_encoder(f"en{other}")
     plan = make_plan(model, borrowed, corpora, other)
+    edited, rows = plan.apply(borrowed.read_bytes())
     pair.mkdir(parents=True, exist_ok=True)
     (pair / PLAN_FILE).write_bytes(msgspec.json.encode(plan) + b"\n")
-    edited, rows = plan.apply(borrowed.read_bytes())
     (pair / SOURCE_VOCAB).write_bytes(edited)
     console.print(f"{len(rows):,} pieces, {len(plan.dropped):,} dropped, {len(plan.aliases)} characters added")
 
@@ -81,30 +85,30 @@ def vocab(
 @app.command()
 def seed(
     decoder: Annotated[Path, typer.Option(help="Folder with a decoder's safetensors.", exists=True, file_okay=False)],
-    out: Annotated[Path, typer.Option(help="Folder to write.")],
+    out: ModelOut,
     pair: Pair = PAIR,
-    other: str = "pt",
+    other: Other = "pt",
 ) -> None:
     """Join Mozilla's English encoder, on our source vocabulary, and a decoder."""
     model, borrowed = bundled_encoder(f"en{other}")
     plan = msgspec.json.decode((pair / PLAN_FILE).read_bytes(), type=VocabPlan)
     _, rows = plan.apply(borrowed.read_bytes())
-    save_native(join_parts(model, rows, load_parts(decoder)), out, "float32")
+    save_native(join_parts(model, rows, load_parts(decoder)), out, "kept")
     console.print(f"wrote {out}")
 
 
 @app.command()
 def train(
     start: Annotated[Path, typer.Option("--from", help="Model folder to start from.", exists=True)],
-    out: Annotated[Path, typer.Option(help="Model folder to write; its checkpoint lies beside it.")],
+    out: ModelOut,
     tokens: Annotated[float, typer.Option(help="Target tokens to learn from in all, resumed runs included.")],
     corpora: Corpora,
     distilled: Annotated[Path | None, typer.Option(help="Teacher's translations (`translate`).")] = None,
     references: Annotated[float, typer.Option(help="Share of the references to keep beside them.")] = 1.0,
-    rate: Annotated[float, typer.Option(help="Highest learning rate.")] = 7e-4,
+    rate: Annotated[float, typer.Option(help="Highest learning rate.")] = 6e-4,
     warm_up: Annotated[int, typer.Option(help="Steps until that rate, after each start.")] = 100,
-    dropout: float = 0.05,
-    symbols: Annotated[float, typer.Option(help="Share of protectable pairs shown with symbols.")] = 0.5,
+    dropout: Annotated[float, typer.Option(help="Share of values dropped.")] = 0.05,
+    symbols: Symbols = 0.5,
     pair: Pair = PAIR,
     runs: Runs = RUNS,
     target: Target = "de",
@@ -116,25 +120,25 @@ def train(
     torch.set_num_threads(threads)
     config, weights = read_weights(start)
     where = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
-    model = training_copy(build_model(config, weights), where)
     schedule = Schedule(peak=rate, warm_up=warm_up)
     recipe = Recipe(int(tokens), schedule=schedule, dropout=dropout, symbols=symbols, seed=SEED)
+    model = training_copy(build_model(config, weights), where)
     trainer = Trainer(model, recipe, out.with_name(out.name + ".checkpoint.safetensors"))
     data, shares = Sources(corpora, pair, runs, target, distilled, references).load()
     with ProgressView(console) as view:
         finished = trainer.run(data, shares, view, Stop())
-    # What was not trained is stored as it came, so an int8 encoder stays exactly what it was.
-    save_native((config, {**weights, **trainer.averages}), out, "float32")
+    # What was not trained is stored as it came: an int8 encoder stays exactly what it was.
+    save_native((config, {**weights, **trainer.averages}), out, "kept")
     console.print(f"{'finished' if finished else 'stopped'}; wrote {out}")
 
 
 @app.command()
 def translate(
-    teacher: Annotated[Path, typer.Option(help="Teacher's model folder.", exists=True)],
+    teacher: Teacher,
     out: Annotated[Path, typer.Option(help="File to write, or to go on with (.tsv.gz).")],
     corpora: Corpora,
     sentences: Annotated[int, typer.Option(help="How many sources, at most.")] = 1_000_000,
-    symbols: float = 0.5,
+    symbols: Symbols = 0.5,
     pair: Pair = PAIR,
     runs: Runs = RUNS,
     target: Target = "de",
@@ -152,8 +156,8 @@ def translate(
 
 @app.command()
 def student(
-    teacher: Annotated[Path, typer.Option(help="Teacher's model folder.", exists=True)],
-    out: Annotated[Path, typer.Option(help="Folder to write.")],
+    teacher: Teacher,
+    out: ModelOut,
     corpora: Corpora,
     layers: Annotated[int, typer.Option(help="Decoder layers to keep.", min=1)] = 2,
     pair: Pair = PAIR,
@@ -162,7 +166,7 @@ def student(
 ) -> None:
     """Cut a student out of the teacher: the choice of layers that loses least."""
     config, weights = read_weights(teacher)
-    chosen = list(Sources(corpora, pair, runs, target).sample(rows=256))
-    kept = best_layers(config, weights, layers, random.Random(SEED).sample(chosen, min(4, len(chosen))))
-    save_native(keep_layers(config, weights, kept), out, "float32")
+    trial = list(islice(Sources(corpora, pair, runs, target).batches(config.pad_id), TRIAL_BATCHES))
+    kept = best_layers(config, weights, layers, trial)
+    save_native(keep_layers(config, weights, kept), out, "kept")
     console.print(f"kept decoder layers {kept}; wrote {out}")

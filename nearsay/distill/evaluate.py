@@ -14,6 +14,7 @@ from nearsay.distill.symbols import SYMBOL, protect, survived
 from nearsay.distill.translator import BulkTranslator
 
 BLEU, CHRF = sacrebleu.BLEU, sacrebleu.CHRF
+ROLES = ("teacher", "student", "student-int8")
 
 
 class Score(msgspec.Struct, frozen=True):
@@ -34,7 +35,7 @@ class Scores(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: dict[str, int] = {}
 
     def save(self, path: Path) -> None:
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(self, order="deterministic"), indent=1) + b"\n")
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n")
 
     @classmethod
     def load(cls, path: Path) -> Scores:

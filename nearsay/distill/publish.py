@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from nearsay.distill.evaluate import Score, Scores
+from nearsay.distill.corpus import EVALUATION
+from nearsay.distill.evaluate import ROLES, Score, Scores
 from nearsay.distill.gate import LADDER, LADDER_SET, ladder
 
 SIZE_BYTES_MAX = 45_000_000
@@ -86,8 +87,8 @@ def write_card(folder: Path, scores: Scores) -> None:
 
 def render_scores(scores: Scores) -> str:
     """The scores as Markdown: BLEU / chrF by set and model, sizes, survival of symbols, signatures."""
-    roles = list(scores.models)
-    sets = list(dict.fromkeys(name for by_set in scores.models.values() for name in by_set))
+    roles = [role for role in ROLES if role in scores.models]
+    sets = [name for name in EVALUATION if any(name in scores.models[role] for role in roles)]
     lines = ["| BLEU / chrF, greedy | pairs | " + " | ".join(roles) + " |", "|---" * (len(roles) + 2) + "|"]
     for name in sets:
         found = [scores.models[role].get(name) for role in roles]
@@ -99,9 +100,9 @@ def render_scores(scores: Scores) -> str:
         cells = [f"{100 * scores.symbols[role]:.1f} %" if role in scores.symbols else "" for role in roles]
         lines.append("| pairs whose reserved symbols all survive | | " + " | ".join(cells) + " |")
     lines += ["", *(f"{name}: `{signature}`  " for name, signature in scores.signatures.items())]
-    bleu, rungs = ladder(scores, roles[-1])
     steps = " / ".join(f"{rung:g}" for rung in LADDER)
-    lines.append(f"{roles[-1]} on the ladder of {LADDER_SET} ({steps}): {bleu}, {rungs} of {len(LADDER)} rungs.")
+    reached = (f"{role} {bleu}, {rungs}" for role in roles for bleu, rungs in [ladder(scores, role)])
+    lines.append(f"Rungs of {LADDER_SET} ({steps}) reached: {'; '.join(reached)}.")
     return "\n".join(lines) + "\n"
 
 

@@ -15,6 +15,8 @@ from nearsay.distill.corpus import EVALUATION, evaluation_pairs
 from nearsay.distill.evaluate import Score, Scores, evaluate, symbol_survival
 from nearsay.distill.export import Quantization, export_ctranslate2
 from nearsay.distill.gate import LADDER, LADDER_SET, gate, ladder
+from nearsay.distill.options import PAIR, Corpora, Pair, Student, Target, Teacher, Threads
+from nearsay.distill.options import Scores as ScoresFile
 from nearsay.distill.publish import (
     SCORES_FILE,
     SOURCE_VOCAB,
@@ -33,12 +35,6 @@ app = typer.Typer()
 console = Console()
 
 SYMBOL_SETS = ("docs.dev", "newstest2014", "tatoeba.dev")
-Corpora = Annotated[Path, typer.Option(help="Folder of the corpora.", exists=True, file_okay=False)]
-Pair = Annotated[Path, typer.Option(help="Folder of the pair's models.")]
-Teacher = Annotated[Path, typer.Option(help="Teacher's model folder.", exists=True)]
-Student = Annotated[Path, typer.Option(help="Student's model folder.", exists=True)]
-ScoresFile = Annotated[Path, typer.Option(help="Scores to write or read.")]
-PAIR = Path("models/en-de")
 
 
 def export(model: Path, folder: Path, pair: Path, quantization: Quantization) -> None:
@@ -60,9 +56,9 @@ def evaluate_command(
     corpora: Corpora,
     out: ScoresFile,
     pair: Pair = PAIR,
-    target: str = "de",
+    target: Target = "de",
     limit: Annotated[int | None, typer.Option(help="Only the first pairs of each set.")] = None,
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> None:
     """Score teacher, student and int8 student on all sets, and the survival of reserved symbols."""
     sets = {name: evaluation_pairs(corpora, target, name, limit) for name in EVALUATION}

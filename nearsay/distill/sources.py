@@ -35,12 +35,11 @@ class Sources:
         shares = [corpus.share * self.references for corpus in MIX]
         return load_packed(self._cache(), self._pack), [*shares, 1.0] if self.distilled else shares
 
-    def sample(self, rows: int, tokens: int = 4000) -> Iterator[Batch]:
-        """Batches over the first `rows` of a shuffled epoch."""
+    def batches(self, pad: int, tokens: int = 500) -> Iterator[Batch]:
+        """Small batches of an epoch without symbols, in random order: a sample to try things on."""
         data, shares = self.load()
-        chosen = epoch_rows(data, shares, symbols=0.0, seed=SEED, epoch=0)
-        step = max(1, len(chosen) // rows)
-        return batches(data, chosen[::step][:rows], tokens=tokens, pad=2, seed=SEED, epoch=0)
+        rows = epoch_rows(data, shares, symbols=0.0, seed=SEED, epoch=0)
+        return batches(data, rows, tokens=tokens, pad=pad, seed=SEED, epoch=0)
 
     def _pack(self) -> Packed:
         groups: list[list[Pair]] = [training_pairs(self.corpora, self.target, corpus) for corpus in MIX]

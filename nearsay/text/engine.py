@@ -87,9 +87,9 @@ def open_engine(entry: ModelEntry, *, device: Device = "auto", threads: int = 1)
 
             return Ct2Engine(entry, device=device, threads=threads)
         if entry.engine == "fxtranslate":
-            from nearsay.text.fx import FxEngine
+            from nearsay.text.process import ProcessEngine
 
-            return FxEngine(entry, device=device)
+            return ProcessEngine(entry, device=device, threads=threads)
     except ImportError as error:
         raise EngineUnavailable(entry.engine, f"can't be imported: {error}", extra="edge") from error
     raise ModelError(entry.path, f"engine {entry.engine!r} doesn't run in an edge worker")

@@ -3,6 +3,7 @@
 TextError
 ├── ModelError          a model's files are missing, damaged or not what its model.toml says
 ├── EngineUnavailable   the model is fine, but this machine can't run it: an extra or a device is missing
+├── EngineDied          the process of an engine ended under a batch
 └── WrongThread         an engine was called from another thread than the one that opened it
 """
 
@@ -33,6 +34,15 @@ class EngineUnavailable(TextError):
         self.extra = extra
         hint = f" (pip install 'nearsay[{extra}]')" if extra else ""
         super().__init__(f"{engine}: {reason}{hint}")
+
+
+class EngineDied(TextError):
+    """`engine`'s process ended by itself; `returncode` as of `subprocess` (negative: a signal)."""
+
+    def __init__(self, engine: str, returncode: int | None) -> None:
+        self.engine = engine
+        self.returncode = returncode
+        super().__init__(f"{engine}: its process ended with {returncode}")
 
 
 class WrongThread(TextError):

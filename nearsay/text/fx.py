@@ -18,8 +18,8 @@ from nearsay.text.registry import ModelEntry
 from nearsay.text.vocab import Vocab
 
 # fxtranslate stops at 256 target tokens without saying so. It shows no ids, so the answer's length is measured by
-# encoding it again. The shortest encoding of a text can be shorter than the one the model wrote: 249 and 253 were
-# seen for 256. The margin errs towards `truncated`, which costs a second run of halves, never a lost sentence.
+# encoding it again, which can give fewer tokens than the model wrote: 256 were seen to become 234. The margin errs
+# towards `truncated`, which costs a second run of halves, not a lost sentence. An estimate all the same.
 TRUNCATED_TOKENS_MIN = 224
 
 

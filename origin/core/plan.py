@@ -10,17 +10,24 @@ from __future__ import annotations
 import msgspec
 
 from nearsay.wire.messages import FinishReason
+from origin.core.counts import Counts
 from origin.core.sequence import Ending
+from origin.core.step_cost import Work
 
 
 class Encode(msgspec.Struct, frozen=True):
-    """Read a new source, and put its projections into the slots (one a beam hypothesis)."""
+    """Read a source, and put its projections into the slots (one a beam hypothesis).
+
+    produced: ids that a sequence had before it lost its slots, and log_prob theirs; its first pass replays them.
+    """
 
     sequence: int
     slots: tuple[int, ...]
     source: tuple[int, ...]
     target_tokens_max: int
     want_log_prob: bool = False
+    produced: tuple[int, ...] = ()
+    log_prob: float = 0.0
     want_alignment: bool = False
     n_best: int = 1
     scope: str = ""  # whose encoder output this may be answered with
@@ -38,15 +45,17 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """One model's share of a step. Sequences in `encode` are also in `rows`."""
+    """One model's share of a step. Sequences in `encode` are also in `rows`; `work` is what they add up to."""
 
     model: str
     encode: tuple[Encode, ...]
     rows: tuple[Row, ...]
+    work: Work = Work()
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """One step. `dropped` sequences ended outside the engine since the last plan: it must forget them.
+    """One step. `dropped` sequences lost their slots outside the engine since the last plan: it must forget them before
+    it reads any source.
 
     `effects` follow from planning itself (a sequence expired) and owe nothing to the engine.
     """
@@ -138,4 +147,5 @@ class Load(msgspec.Struct, frozen=True):
     running: int = 0
     slots_free: int = 0
     wants_drafts: tuple[str, ...] = ()
+    counts: Counts = msgspec.field(default_factory=Counts)
     drafts: tuple[DraftUse, ...] = ()

@@ -1,10 +1,10 @@
-"""Who decodes in the next step.
+"""Whom the origin decodes for, and what becomes of each.
 
-Decides: who is queued, refused, admitted to slots, taken on, expired, and what every ending looks like.
+Decides: who is queued, refused, expired, and what every ending looks like. Who runs in a step is planner.py's.
 Must not know: tensors, weights, sockets, threads, which clock `now` comes from.
 Invariants: every submitted sequence has exactly one Ended or Refused effect; a sequence that left has left its slots
 in the same call; free slots and those of running sequences are together all slots of a model, each once.
-Strict order: while the first in line of a model lacks slots, or lacks encode tokens, nobody passes it.
+Order: interactive before batch, then tenants in turn (fairness.py), then earliest deadline first.
 """
 
 from __future__ import annotations
@@ -14,32 +14,51 @@ from collections.abc import Iterable
 import msgspec
 
 from nearsay.wire.messages import FinishReason
+from origin.core.admission import Mode, late_s
+from origin.core.batch_share import BatchRules
+from origin.core.counts import Counts
+from origin.core.deadlines import Deadlines
 from origin.core.draft_len import EDGE, DraftRules
+from origin.core.encode_window import EncodeWindow
 from origin.core.model import ServedModel
-from origin.core.plan import Batch, Effect, Encode, Ended, Load, Outcome, Plan, Produced, Refused, Result, Row
+from origin.core.plan import Effect, Ended, Load, Outcome, Plan, Produced, Refused, Result
+from origin.core.planner import Planner
+from origin.core.resident import Resident
 from origin.core.sequence import Ending, Sequence, Spec, State
-from origin.core.slots import SlotPool
 from origin.core.waiting import WaitingRoom
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Bounds of the scheduler.
+    """Bounds and rules of the scheduler.
 
-    queue_max, batch_queue_max: how many of a class may wait.
+    queue_max, batch_queue_max: how many of a class may wait. tenant_share_max: the part of a queue that one tenant may
+    take. tenants_max: tenants told apart in a class; more share one line. tenant_quantum: cost (about three tokens per
+    source token) that a tenant is served before the next one's turn.
     encode_tokens_per_step: source and draft tokens of the sequences admitted in one step, so that newcomers can't hold
     up those who run. At least what the largest single request has.
+    encode_window_s: newcomers may wait that long for company while others decode (encode_window.py).
+    admission: whether sequences that can't meet their deadline are turned away: off, dark (only counted), on.
     drafts_running_max: drafts are neither asked for nor verified while more sequences of a model run than this, even if
     they seem to pay (draft_len.py).
     """
 
     queue_max: int = 1024
     batch_queue_max: int = 4096
+    tenant_share_max: float = 0.75
+    tenants_max: int = 256
+    tenant_quantum: int = 256
     encode_tokens_per_step: int = 512
+    encode_window_s: float = 0.002
+    admission: Mode = "dark"
+    batch: BatchRules = BatchRules()
     drafts_running_max: int = 16
 
     def __post_init__(self) -> None:
-        if min(self.queue_max, self.batch_queue_max, self.encode_tokens_per_step) < 1 or self.drafts_running_max < 0:
+        positive = (self.queue_max, self.batch_queue_max, self.encode_tokens_per_step, self.tenants_max)
+        if min(*positive, self.tenant_quantum) < 1 or self.drafts_running_max < 0:
             raise ValueError("a limit of the scheduler is not positive")
+        if not 0.0 < self.tenant_share_max <= 1.0 or not 0.0 <= self.encode_window_s <= 0.002:
+            raise ValueError("tenant_share_max is not in (0, 1], or encode_window_s not in [0, 0.002]")
 
 
 def largest_request(models: Iterable[ServedModel]) -> int:
@@ -52,31 +71,53 @@ class Scheduler:
 
     def __init__(self, models: Iterable[ServedModel], limits: Limits) -> None:
         self._limits = limits
-        self._models = {model.name: model for model in models}
-        assert largest_request(self._models.values()) <= limits.encode_tokens_per_step, "one could never be admitted"
-        self._pools = {name: SlotPool(model.slots) for name, model in self._models.items()}
-        self._drafts = DraftRules(self._models.values(), limits.drafts_running_max)
-        self._waiting = WaitingRoom({"interactive": limits.queue_max, "batch": limits.batch_queue_max})
+        self._residents = {model.name: Resident(model) for model in models}
+        served = [resident.model for resident in self._residents.values()]
+        assert largest_request(served) <= limits.encode_tokens_per_step, "one could never be admitted"
+        self._drafts = DraftRules(served, limits.drafts_running_max)
+        self._waiting = WaitingRoom(
+            {"interactive": limits.queue_max, "batch": limits.batch_queue_max},
+            tenant_quantum=limits.tenant_quantum,
+            tenants_max=limits.tenants_max,
+            tenant_share_max=limits.tenant_share_max,
+        )
         self._sequences: dict[int, Sequence] = {}
-        self._running: dict[str, dict[int, Sequence]] = {name: {} for name in self._models}
-        self._dropped: list[int] = []
-        self._waited_s = 0.0  # by the last one admitted; what a refused caller is told to wait
+        self._deadlines = Deadlines()
+        self._window = EncodeWindow(limits.encode_window_s)
+        self.counts = Counts()
+        self._planner = Planner(
+            self._residents,
+            self._waiting,
+            limits.batch,
+            encode_tokens=limits.encode_tokens_per_step,
+            window=self._window,
+            counts=self.counts,
+        )
 
     def __len__(self) -> int:
         """Sequences that have not ended."""
         return len(self._sequences)
 
     def __repr__(self) -> str:
-        return f"<Scheduler {len(self._waiting)} waiting, running in {self._pools}>"
+        return f"<Scheduler {len(self._waiting)} waiting, running in {[*self._residents.values()]}>"
 
     def submit(self, spec: Spec, now: float) -> list[Effect]:
-        """Queue a sequence, or refuse it when its class's queue is full."""
+        """Queue a sequence, or refuse it: its queue is full, or it can't meet its deadline."""
         assert spec.id not in self._sequences, f"sequence {spec.id} submitted twice"
-        if self._waiting.full(spec.priority):
-            return [Refused(spec.id, "overloaded", retry_after_ms=self._waited_s * 1e3)]
-        spec = self._drafts.sift(spec, len(self._running[spec.model]))
-        self._sequences[spec.id] = sequence = Sequence(spec)
-        self._waiting.add(sequence)
+        if self._waiting.full(spec.priority, spec.tenant):
+            self.counts.refused_full += 1
+            return [Refused(spec.id, "overloaded", retry_after_ms=self._planner.waited_s * 1e3)]
+        sequence = Sequence(self._drafts.sift(spec, len(self._residents[spec.model])))
+        if (retry_s := self._late_s(sequence, now)) > 0.0:
+            sequence.doomed = True
+            self.counts.forecast_late += 1
+            if self._limits.admission == "on":
+                return [Refused(spec.id, "overloaded", retry_after_ms=retry_s * 1e3)]
+        self._planner.queue(sequence, now)
+        self._sequences[spec.id] = sequence
+        self._deadlines.add(spec.id, spec.deadline)
+        if spec.priority == "interactive":
+            self._window.arrive(now)
         return []
 
     def cancel(self, sequence_id: int, now: float) -> list[Effect]:
@@ -89,16 +130,13 @@ class Scheduler:
         return [self._leave(sequence, "cancelled", now) for sequence in list(self._sequences.values())]
 
     def plan(self, now: float) -> Plan:
-        """Expire the late, admit the next, and take everyone who runs one step on."""
-        effects = [self._leave(sequence, "expired", now) for sequence in self._late(now)]
-        admitted = self._admit(now)
-        batches = tuple(
-            Batch(name, tuple(admitted.get(name, ())), tuple(map(self._row, running.values())))
-            for name, running in self._running.items()
-            if running
-        )
-        dropped, self._dropped = tuple(self._dropped), []
-        return Plan(batches, dropped, tuple(effects))
+        """Expire the late, admit the next, and take everyone for whom the step has room one step on."""
+        late = self._deadlines.passed(now, self._sequences)
+        effects = tuple([self._leave(self._sequences[number], "expired", now) for number in late])
+        self._deadlines.sweep(self._sequences)
+        batches = self._planner.batches(now)
+        dropped, self._planner.dropped = tuple(self._planner.dropped), []
+        return Plan(batches, dropped, effects)
 
     def apply(self, result: Result, now: float) -> list[Effect]:
         """Take in what a step came to. Outcomes of sequences that left meanwhile are passed over."""
@@ -115,73 +153,40 @@ class Scheduler:
                 effects.append(Produced(sequence.spec.id, outcome.ids))
         return effects
 
+    def measured(self, plan: Plan, seconds: float) -> None:
+        """Learn what a step took. Models that shared it are charged in proportion to what was expected of each."""
+        shares = [(self._residents[batch.model].cost, batch.work) for batch in plan.batches]
+        expected = [cost.predict(work) for cost, work in shares]
+        for (cost, work), part in zip(shares, expected, strict=True):
+            cost.observe(work, seconds * part / sum(expected))
+
     def load(self) -> Load:
         """How busy we are, and for which models a draft would pay."""
         waiting = len(self._waiting)
         return Load(
             queued=waiting,
             running=len(self._sequences) - waiting,
-            slots_free=sum(pool.free for pool in self._pools.values()),
+            slots_free=sum(resident.pool.free for resident in self._residents.values()),
             wants_drafts=tuple(
                 name
-                for name, model in self._models.items()
-                if model.beam == 1 and self._drafts.pay(name, EDGE, len(self._running[name]))
+                for name, resident in self._residents.items()
+                if resident.model.beam == 1 and self._drafts.pay(name, EDGE, len(resident))
             ),
+            counts=msgspec.structs.replace(self.counts),
             drafts=self._drafts.use(),
         )
 
     def check(self) -> None:
         """Assert the invariants; cheap enough to call whenever the loop falls idle."""
-        for name, pool in self._pools.items():
-            held = [slot for sequence in self._running[name].values() for slot in sequence.slots]
-            assert len(held) == len(set(held)) and pool.taken == set(held), (name, held, pool.taken)
-            assert pool.free + len(held) == pool.size, (name, pool.free, len(held))
-        running = sum(map(len, self._running.values()))
+        for resident in self._residents.values():
+            resident.check()
+        running = sum(map(len, self._residents.values()))
         assert running + len(self._waiting) == len(self._sequences), (running, len(self._waiting))
 
-    def _late(self, now: float) -> list[Sequence]:
-        late = self._waiting.expired(now)
-        for running in self._running.values():
-            late.extend(sequence for sequence in running.values() if sequence.spec.deadline <= now)
-        return late
-
-    def _admit(self, now: float) -> dict[str, list[Encode]]:
-        """Give slots to those in line, as far as slots and encode tokens go. Returns the newcomers by model."""
-        admitted: dict[str, list[Encode]] = {}
-        blocked: set[str] = set()
-        tokens = self._limits.encode_tokens_per_step
-        while (sequence := self._waiting.first(blocked)) is not None:
-            spec = sequence.spec
-            cost = len(spec.source) + len(spec.draft)
-            if cost > tokens:
-                break
-            slots = self._pools[spec.model].take(spec.width)
-            if slots is None:
-                blocked.add(spec.model)
-                continue
-            tokens -= cost
-            self._waiting.remove(sequence)
-            sequence.admit(slots, now)
-            self._waited_s = now - spec.arrived
-            self._running[spec.model][spec.id] = sequence
-            encode = Encode(
-                spec.id,
-                slots,
-                spec.source,
-                spec.target_tokens_max,
-                spec.want_log_prob,
-                spec.want_alignment,
-                spec.n_best,
-                spec.tenant,
-            )
-            admitted.setdefault(spec.model, []).append(encode)
-        return admitted
-
-    @staticmethod
-    def _row(sequence: Sequence) -> Row:
-        """A draft is verified once, in the sequence's first step."""
-        draft = () if sequence.steps else sequence.spec.draft
-        return Row(sequence.spec.id, sequence.slots, draft)
+    def _late_s(self, sequence: Sequence, now: float) -> float:
+        if self._limits.admission == "off":
+            return 0.0
+        return late_s(sequence, self._residents[sequence.spec.model], self._waiting, self._planner.decode_s(), now)
 
     @staticmethod
     def _note(sequence: Sequence, outcome: Outcome) -> None:
@@ -197,20 +202,26 @@ class Scheduler:
     def _leave(self, sequence: Sequence, reason: FinishReason, now: float) -> Ended:
         """The one way out: whatever the sequence held is free when this returns."""
         spec = sequence.spec
+        stages_ms = sequence.stages_ms(now)
+        resident = self._residents[spec.model]
         if sequence.state is State.RUNNING:
-            del self._running[spec.model][spec.id]
-            self._dropped.append(spec.id)
-            self._pools[spec.model].give(sequence.slots)
+            del resident.running[spec.priority][spec.id]
+            self._planner.dropped.append(spec.id)
+            resident.pool.give(sequence.slots)
         else:
             self._waiting.remove(sequence)
         sequence.end()
         del self._sequences[spec.id]
+        if reason in ("stop", "length"):
+            resident.note_end(sequence)
         if reason == "stop":
             self._drafts.note_end(sequence)
+        self.counts.forecast_late_in_time += sequence.doomed and reason in ("stop", "length")
+        self.counts.forecast_missed += not sequence.doomed and reason == "expired"
         ending = Ending(
             reason=reason,
             ids=tuple(sequence.produced),
-            stages_ms=sequence.stages_ms(now),
+            stages_ms=stages_ms,
             steps=sequence.steps,
             draft_tokens=sequence.drafted,
             draft_accepted=sequence.accepted,

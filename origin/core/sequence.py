@@ -1,8 +1,8 @@
-"""One segment's life in the origin: queued, then running in slots, then ended.
+"""One segment's life in the origin: queued, then running in slots, perhaps queued again, then ended.
 
 Decides: which moves are legal and what a sequence has produced, used and waited for.
 Must not know: which sequence goes first (scheduler.py), what an id means, any clock.
-Invariants: slots are held exactly while running; ids once produced never change; arrived <= admitted <= ended.
+Invariants: slots are held exactly while running; ids once produced never change, nor are they lost with the slots.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class State(Enum):
 # state -> states it may move to
 MOVES: dict[State, frozenset[State]] = {
     State.QUEUED: frozenset({State.RUNNING, State.ENDED}),
-    State.RUNNING: frozenset({State.ENDED}),
+    State.RUNNING: frozenset({State.QUEUED, State.ENDED}),
     State.ENDED: frozenset(),
 }
 
@@ -62,13 +62,17 @@ class Sequence:
 
     __slots__ = (
         "accepted",
-        "admitted",
         "alignment",
+        "doomed",
         "drafted",
         "encode_s",
+        "evictions",
+        "kept",
         "log_prob",
         "n_best",
         "produced",
+        "queued_s",
+        "since",
         "slots",
         "spec",
         "state",
@@ -80,12 +84,16 @@ class Sequence:
         self.state = State.QUEUED
         self.slots: tuple[int, ...] = ()
         self.produced: list[int] = []
-        self.admitted: float | None = None
+        self.since = spec.arrived  # of the present state
+        self.queued_s = 0.0
         self.encode_s = 0.0
         self.steps = 0
         self.drafted = 0
         self.accepted = 0
         self.log_prob: float | None = None
+        self.evictions = 0
+        self.kept = False  # keeps its slots to the end
+        self.doomed = False  # was expected to miss its deadline when it came
         self.alignment: tuple[int, ...] = ()
         self.n_best: tuple[tuple[int, ...], ...] = ()
 
@@ -97,12 +105,39 @@ class Sequence:
         """Place among its like: earliest deadline first, then first come first served."""
         return (self.spec.deadline, self.spec.id)
 
+    @property
+    def draft(self) -> tuple[int, ...]:
+        """Drafted ids that are still to be tried: a draft is tried in the first step only."""
+        return () if self.steps else self.spec.draft
+
+    @property
+    def reads(self) -> int:
+        """Tokens that the engine must read to take this sequence in: the source, and what is known of the target."""
+        return len(self.spec.source) + len(self.draft) + len(self.produced)
+
+    @property
+    def cost(self) -> int:
+        """What a tenant pays, in tokens: those to read, and as many steps of each row as the source is long. Nothing
+        for one that comes back: it has paid."""
+        if self.evictions:
+            return 0
+        return (1 + self.spec.width) * len(self.spec.source) + len(self.spec.draft)
+
     def admit(self, slots: tuple[int, ...], now: float) -> None:
         """Leave the queue with `width` slots."""
         assert len(slots) == self.spec.width, (self, slots)
         self._move(State.RUNNING)
         self.slots = slots
-        self.admitted = max(now, self.spec.arrived)
+        self.queued_s += max(now - self.since, 0.0)
+        self.since = now
+
+    def evict(self, now: float) -> tuple[int, ...]:
+        """Go back to the queue with what has been produced. Returns the slots that are free now."""
+        self._move(State.QUEUED)
+        slots, self.slots = self.slots, ()
+        self.since = now
+        self.evictions += 1
+        return slots
 
     def end(self) -> tuple[int, ...]:
         """Leave for good. Returns the slots that are free now."""
@@ -115,9 +150,10 @@ class Sequence:
         self.state = to
 
     def stages_ms(self, now: float) -> dict[str, float]:
-        """Time from arrival to now: waiting, encoding (of the whole ragged batch it was in), and the rest."""
-        admitted = now if self.admitted is None else self.admitted
-        queue_s, decode_s = admitted - self.spec.arrived, now - admitted - self.encode_s
+        """Time from arrival to now: waiting, encoding (of the whole ragged batch it was in), and the rest. To be asked
+        before the end."""
+        queue_s = self.queued_s + (max(now - self.since, 0.0) if self.state is State.QUEUED else 0.0)
+        decode_s = now - self.spec.arrived - queue_s - self.encode_s
         parts = {"origin_queue": queue_s, "encode": self.encode_s, "decode": decode_s}
         return {stage: max(seconds, 0.0) * 1e3 for stage, seconds in parts.items()}
 

@@ -1,74 +1,90 @@
 """The queue in front of the slots.
 
-Decides: the order in which sequences wait: interactive before batch, earliest deadline first within a class, and how
-many of each class may wait, so that a flood of batch work can't shut interactive work out.
+Decides: how many of each class and tenant may wait, so that neither a flood of batch work nor one loud tenant can shut
+the others out.
 Must not know: slots, models' sizes, what happens after the wait.
-Invariant: a sequence stands in at most one lane; a lane is sorted by `Sequence.order`.
+Invariants: a sequence stands in one line only; counts are those of the sequences that stand.
+Not here: the order within a class (fairness.py), nor which class goes first (scheduler.py).
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Container, Mapping
 
 from nearsay.wire.messages import Priority
+from origin.core.fairness import TenantRing
 from origin.core.sequence import Sequence
 
-CLASSES: tuple[Priority, ...] = ("interactive", "batch")  # in the order in which they are served
+CLASSES: tuple[Priority, ...] = ("interactive", "batch")
 
 
-def _order(sequence: Sequence) -> tuple[float, int]:
-    return sequence.order
+class Queued:
+    """What waits for a model in one class: sequences, the rows they will need, the tokens to be read for them."""
+
+    __slots__ = ("rows", "sequences", "tokens")
+
+    def __init__(self) -> None:
+        self.sequences = self.rows = self.tokens = 0
+
+    def count(self, sequence: Sequence, sign: int) -> None:
+        self.sequences += sign
+        self.rows += sign * sequence.spec.width
+        self.tokens += sign * sequence.reads
 
 
 class WaitingRoom:
-    """Lanes of waiting sequences, one for each class and model. `limits`: how many may wait, per class."""
+    """`limits`: how many may wait, per class; a tenant may take `tenant_share_max` of them."""
 
-    def __init__(self, limits: Mapping[Priority, int]) -> None:
+    def __init__(
+        self,
+        limits: Mapping[Priority, int],
+        *,
+        tenant_quantum: int = 256,
+        tenants_max: int = 256,
+        tenant_share_max: float = 0.75,
+    ) -> None:
         self._limits = dict(limits)
-        self._counts: dict[Priority, int] = dict.fromkeys(CLASSES, 0)
-        self._lanes: dict[Priority, dict[str, list[Sequence]]] = {priority: {} for priority in CLASSES}
+        self._rings = {
+            priority: TenantRing(
+                quantum=tenant_quantum, tenants_max=tenants_max, tenant_max=max(1, int(limit * tenant_share_max))
+            )
+            for priority, limit in limits.items()
+        }
+        self._queued: dict[Priority, dict[str, Queued]] = {priority: {} for priority in limits}
 
     def __len__(self) -> int:
-        return sum(self._counts.values())
+        return sum(map(len, self._rings.values()))
 
     def count(self, priority: Priority) -> int:
         """How many of a class wait."""
-        return self._counts[priority]
+        return len(self._rings[priority])
 
-    def full(self, priority: Priority) -> bool:
-        return self._counts[priority] >= self._limits[priority]
+    def queued(self, priority: Priority, model: str) -> Queued:
+        """What waits for a model in a class."""
+        return self._queued[priority].get(model) or Queued()
+
+    def full(self, priority: Priority, tenant: str = "") -> bool:
+        """Whether another one must be turned away."""
+        ring = self._rings[priority]
+        return len(ring) >= self._limits[priority] or ring.full(tenant)
 
     def add(self, sequence: Sequence) -> None:
-        """Put a sequence in its place. The caller has asked `full` before."""
-        assert not self.full(sequence.spec.priority)
-        lane = self._lanes[sequence.spec.priority].setdefault(sequence.spec.model, [])
-        insort(lane, sequence, key=_order)
-        self._counts[sequence.spec.priority] += 1
+        """Put a sequence in its place. For a newcomer `full` has been asked before; of those that gave up their slots
+        there are no more than slots."""
+        spec = sequence.spec
+        self._rings[spec.priority].add(sequence)
+        self._queued[spec.priority].setdefault(spec.model, Queued()).count(sequence, 1)
 
-    def remove(self, sequence: Sequence) -> None:
-        """Take a waiting sequence out, wherever it stands."""
-        lane = self._lanes[sequence.spec.priority][sequence.spec.model]
-        at = bisect_left(lane, sequence.order, key=_order)
-        assert at < len(lane) and lane[at] is sequence, f"{sequence} does not wait"
-        del lane[at]
-        self._counts[sequence.spec.priority] -= 1
+    def remove(self, sequence: Sequence, *, served: bool = False) -> None:
+        """Take a waiting sequence out, wherever it stands; charge its tenant if it is served."""
+        spec = sequence.spec
+        self._rings[spec.priority].remove(sequence, served=served)
+        queued = self._queued[spec.priority][spec.model]
+        queued.count(sequence, -1)
 
-    def first(self, blocked: Container[str]) -> Sequence | None:
-        """Whose turn it is among the models that aren't blocked."""
-        for lanes in self._lanes.values():
-            heads = [lane[0] for model, lane in lanes.items() if lane and model not in blocked]
-            if heads:
-                return min(heads, key=_order)
-        return None
-
-    def expired(self, now: float) -> list[Sequence]:
-        """All who waited past their deadline; they stay until removed."""
-        late = []
-        for lanes in self._lanes.values():
-            for lane in lanes.values():
-                for sequence in lane:
-                    if sequence.spec.deadline > now:
-                        break
-                    late.append(sequence)
-        return late
+    def first(self, priority: Priority, blocked: Container[str]) -> Sequence | None:
+        """Whose turn it is in a class, among the models that aren't blocked."""
+        waits = self._queued[priority].items()
+        if not any(queued.sequences and model not in blocked for model, queued in waits):
+            return None
+        return self._rings[priority].first(blocked)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from nearsay.wire.messages import FinishReason
 from origin.core.model import ServedModel
-from origin.core.plan import Batch, Outcome, Plan, Result, Row
+from origin.core.plan import Batch, Encode, Outcome, Plan, Result, Row
 
 
 class _Echo:
@@ -20,15 +20,15 @@ class _Echo:
 
     __slots__ = ("limit", "said", "target")
 
-    def __init__(self, source: Sequence[int], eos_id: int, limit: int) -> None:
-        self.target = (*reversed(source[:-1]), eos_id)
-        self.said = 0
-        self.limit = limit
+    def __init__(self, new: Encode, eos_id: int) -> None:
+        self.target = (*reversed(new.source[:-1]), eos_id)
+        self.said = len(new.produced)
+        self.limit = new.target_tokens_max
 
 
 class EchoEngine:
-    """`ids_per_step`: ids that a row yields in one step. `encode_token_s`, `step_s`: seconds to spend a source token
-    and a step of any number of rows."""
+    """`ids_per_step`: ids that a row yields in one step. `encode_token_s`, `step_s`, `row_s`: seconds to spend on a
+    source token, a model's step, and each row of it."""
 
     def __init__(
         self,
@@ -37,6 +37,7 @@ class EchoEngine:
         ids_per_step: int = 1,
         encode_token_s: float = 0.0,
         step_s: float = 0.0,
+        row_s: float = 0.0,
         spend: Callable[[float], None] | None = None,
     ) -> None:
         assert ids_per_step > 0
@@ -44,6 +45,7 @@ class EchoEngine:
         self._ids_per_step = ids_per_step
         self._encode_token_s = encode_token_s
         self._step_s = step_s
+        self._row_s = row_s
         self._spend = spend
         self._echoes: dict[int, _Echo] = {}
 
@@ -64,10 +66,10 @@ class EchoEngine:
     def _run(self, batch: Batch) -> list[Outcome]:
         eos_id = self._models[batch.model].eos_id
         for new in batch.encode:
-            self._echoes[new.sequence] = _Echo(new.source, eos_id, new.target_tokens_max)
-        encode_s = self._encode_token_s * sum(len(new.source) for new in batch.encode)
+            self._echoes[new.sequence] = _Echo(new, eos_id)
+        encode_s = self._encode_token_s * sum(len(new.source) + len(new.produced) for new in batch.encode)
         if self._spend is not None:
-            self._spend(encode_s + self._step_s)
+            self._spend(encode_s + self._step_s + self._row_s * sum(len(row.slots) for row in batch.rows))
         fresh = {new.sequence for new in batch.encode}
         return [self._say(row, eos_id, encode_s if row.sequence in fresh else 0.0) for row in batch.rows]
 

@@ -34,14 +34,14 @@ class Greedy:
         self._sequence = new.sequence
         self.slot = new.slots[0]
         self.want_alignment = new.want_alignment
-        self.said: list[int] = []
+        self.said = list(new.produced)  # of a sequence that was evicted: replayed, not said again
         self._eos_id = config.eos_id
-        self._fed = [START, *config.prefix_ids]
+        self._fed = [START, *config.prefix_ids, *new.produced]
         self._draft: Draft | None = None
         self._proposed: tuple[int, ...] = ()
         self._source_tokens = len(new.source)
-        self._left = new.target_tokens_max
-        self.log_prob = 0.0 if new.want_log_prob else None
+        self._left = new.target_tokens_max - len(new.produced)
+        self.log_prob = new.log_prob if new.want_log_prob else None
 
     def feeds(self, draft: Sequence[int]) -> list[Feed]:
         """The last id, and of the draft (a new one, or the one we have) what promises to stand and leaves room for the

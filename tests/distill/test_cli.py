@@ -53,7 +53,8 @@ def test_the_documented_steps_lead_from_a_seed_to_a_published_pair(tmp_path: Pat
     models = ("--teacher", runs / "teacher", "--student", runs / "student", "--pair", pair)
     invoke("evaluate", *models, "--corpora", tmp_path / "corpora", "--out", runs / "scores.json", "--limit", 8)
     assert set(Scores.load(runs / "scores.json").models) == {"teacher", "student", "student-int8"}
-    CliRunner().invoke(app, ["gate", str(runs / "scores.json")])
+    judged = CliRunner().invoke(app, ["gate", "--scores", str(runs / "scores.json"), "--pair", str(pair)])
+    assert judged.exit_code in (0, 1) and "rungs" in judged.output
     invoke("publish", *models, "--scores", runs / "scores.json", "--version", "1")
 
     assert load_model(pair / "teacher").config.decoder_layers == 3

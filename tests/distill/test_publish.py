@@ -56,7 +56,7 @@ def test_the_card_gets_the_scores_between_its_marks(tmp_path: Path) -> None:
     assert text.startswith("# Model\n") and text.endswith("\n\nEnd.\n")
     assert "old" not in text
     assert "| tatoeba.dev | 1,500 | 31.0 / 52.0 | 30.2 / 51.0 |" in text
-    assert "30.25, 1 of 3 rungs" in render_scores(SCORES)
+    assert "student-int8 30.25, 1." in render_scores(SCORES)
     assert "18.2 MB" in text and "90.0 %" in text
 
 

@@ -546,3 +546,29 @@ def test_load_reports_tell_the_client(tmp_path: Path) -> None:
         await room.until(lambda: room.peer.load is not None and room.peer.load.origin_ready == (), 0.01)
 
     with_room(tmp_path, test, origins=1, limits=LinkLimits())
+
+
+def test_an_origin_whose_vocabularies_are_not_here_serves_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(room: Room) -> None:
+        await refused(room, "tier_unavailable", InvalidRequest, tier="origin")
+        room.origins[0].report(queued=1)
+        await asyncio.sleep(1)
+        assert await room.text(CAT) == "mat the on sat cat the"
+
+    here = [entry(tmp_path, "edge"), entry(tmp_path, "origin")]
+    there = [entry(tmp_path, "origin", vocab="w.spm")]
+    with_room(tmp_path, test, origins=1, entries=here, origin_models=there)
+    assert [record.message for record in caplog.records if "vocabularies" in record.message] == [
+        "an origin has en-de-origin@1, but its vocabularies are not here"
+    ]
+
+
+def test_draining_is_told_at_once(tmp_path: Path) -> None:
+    async def test(room: Room) -> None:
+        await room.until(lambda: room.peer.load is not None)
+        room.edge.lifecycle.move("draining")
+        await room.until(lambda: room.peer.load is not None and room.peer.load.state == "draining", 0.01)
+
+    with_room(tmp_path, test)

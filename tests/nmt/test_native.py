@@ -40,6 +40,17 @@ def test_int8_is_within_half_a_step_of_each_row_and_stable(tmp_path: Path) -> No
     assert (tmp_path / "a/model.safetensors").read_bytes() == (tmp_path / "b/model.safetensors").read_bytes()
 
 
+def test_kept_weights_come_back_as_they_were(tmp_path: Path) -> None:
+    config, weights = tiny_model(BASE).config, dict(tiny_model(BASE).state_dict())
+    mixed = {**weights, "src_embedding.weight": quantise(weights["src_embedding.weight"])}
+    save_native((config, mixed), tmp_path, "kept")
+    _, back = read_native(tmp_path)
+    borrowed, fc1 = back["src_embedding.weight"], back["encoder.layers.0.ffn.fc1.weight"]
+    assert isinstance(borrowed, Quantised) and isinstance(fc1, torch.Tensor)
+    assert torch.equal(borrowed.values, mixed["src_embedding.weight"].values)
+    assert torch.equal(fc1, weights["encoder.layers.0.ffn.fc1.weight"])
+
+
 def test_one_scale_for_all_rows_is_read_too(tmp_path: Path) -> None:
     save_native(tiny_model(BASE), tmp_path)
     tensors = load_file(tmp_path / "model.safetensors")

@@ -17,8 +17,8 @@ def model(name: str = "m", *, slots: int = 4, beam: int = 1, **fields: object) -
     return ServedModel(info=info, slots=slots, beam=beam, **fields)  # type: ignore[arg-type]
 
 
-def scheduler(*models: ServedModel, **limits: int) -> Scheduler:
-    return Scheduler(models or (model(),), Limits(**limits))
+def scheduler(*models: ServedModel, **limits: object) -> Scheduler:
+    return Scheduler(models or (model(),), Limits(**limits))  # type: ignore[arg-type]
 
 
 def spec(
@@ -33,6 +33,7 @@ def spec(
     draft: tuple[int, ...] = (),
     stream: bool = False,
     target_tokens_max: int = 256,
+    tenant: str = "",
 ) -> Spec:
     return Spec(
         id=id,
@@ -45,6 +46,7 @@ def spec(
         draft=draft,
         stream=stream,
         target_tokens_max=target_tokens_max,
+        tenant=tenant,
     )
 
 

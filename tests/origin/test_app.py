@@ -112,6 +112,7 @@ async def test_hello_answers_and_load_reports() -> None:
         service.origin._reporter.report()
         gauges = service.origin.metrics.snapshot()["gauges"]
         assert gauges["steps"] > 0 and gauges["slots_free"] == 8 and gauges["failed_steps"] == 0
+        assert (gauges["refused_full"], gauges["evictions"]) == (0, 0)
 
 
 async def test_a_torch_origin_from_a_model_folder(pair_folder: Path) -> None:

@@ -34,9 +34,12 @@ class Opened:
 
 def test_a_good_request_becomes_a_spec() -> None:
     door = Opened().door
-    spec = door.admit(submit((5, 6, EOS), draft_ids=pack_ids([7, 8]), budget_ms=500.0, stream=True), 3, 10.0)
+    spec = door.admit(
+        submit((5, 6, EOS), draft_ids=pack_ids([7, 8]), budget_ms=500.0, stream=True, tenant="t"), 3, 10.0
+    )
     assert (spec.id, spec.model, spec.source, spec.draft) == (3, "m@1", (5, 6, EOS), (7, 8))
     assert (spec.arrived, spec.deadline, spec.width, spec.stream) == (10.0, 10.5, 1, True)
+    assert spec.tenant == "t"
     assert spec.target_tokens_max == 6
 
 

@@ -46,9 +46,17 @@ def test_a_draft_stands_as_far_as_it_agrees(
     assert (outcome.ids, outcome.accepted, outcome.drafted, outcome.finish) == (ids, accepted, len(draft), finish)
 
 
-def test_time_is_spent_by_the_source_and_by_the_step() -> None:
+def test_one_that_comes_back_goes_on_where_it_was() -> None:
+    engine = EchoEngine([model()])
+    back = Encode(1, (0,), (4, 5, 6, EOS), 9, produced=(6, 5))
+    plan = Plan((Batch("m@1", (back,), (Row(1, (0,)),)),))
+    assert engine.run(plan).outcomes == (Outcome(1, (4,)),)
+    assert engine.run(AGAIN).outcomes == (Outcome(1, (), "stop"),)
+
+
+def test_time_is_spent_by_the_source_the_step_and_its_rows() -> None:
     spent: list[float] = []
-    engine = EchoEngine([model()], encode_token_s=1.0, step_s=10.0, spend=spent.append)
+    engine = EchoEngine([model()], encode_token_s=1.0, step_s=10.0, row_s=100.0, spend=spent.append)
     (outcome,) = engine.run(first((5, 6, EOS))).outcomes
     engine.run(AGAIN)
-    assert (spent, outcome.encode_s) == ([13.0, 10.0], 3.0)
+    assert (spent, outcome.encode_s) == ([113.0, 110.0], 3.0)

@@ -11,6 +11,7 @@ import pytest
 from nearsay.wire.errors import Overloaded, Unavailable
 from origin.core.plan import Effect, Ended, Plan, Produced, Refused, Result
 from origin.core.scheduler import Limits, Scheduler
+from origin.core.step_cost import Work
 from origin.engine.echo import EchoEngine
 from origin.engine_loop import EngineLoop
 from tests.origin.build import EOS, endings, model, spec
@@ -90,6 +91,19 @@ def test_the_inbox_is_bounded_but_takes_every_cancel() -> None:
         hand.loop.cancel(number)
     hand.loop.step()
     assert endings(hand.effects) == dict.fromkeys(range(8), "cancelled")
+
+
+def test_what_steps_took_is_learned_but_not_from_those_that_broke() -> None:
+    hand = ByHand(engine := Explosive([model(slots=2)]))
+    engine._step_s, engine._spend = 0.05, hand.spend
+    hand.loop.submit(spec(1, source=(*[5] * 40, EOS)))
+    for _ in range(20):
+        hand.loop.step()
+    cost = hand.loop.scheduler._residents["m@1"].cost
+    assert cost.seen == 20 and 0.045 < cost.predict(Work(1)) < 0.055
+    engine.error = RuntimeError("boom")
+    hand.loop.step()
+    assert cost.seen == 20
 
 
 class Explosive(EchoEngine):

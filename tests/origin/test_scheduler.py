@@ -35,6 +35,33 @@ def test_only_streaming_callers_hear_of_tokens() -> None:
     assert s.apply(outcome_of_all(s.plan(0.0), 7), 0.0) == []
 
 
+def test_one_tenant_does_not_hold_up_another() -> None:
+    s = scheduler(model(slots=1), queue_max=8, tenant_quantum=9)
+    for number in range(8):
+        s.submit(spec(number, tenant="loud", deadline=1.0), 0.0)
+    assert s.submit(spec(8, tenant="quiet", deadline=9.0), 0.0) == []
+    order = []
+    for _ in range(7):
+        plan = s.plan(0.0)
+        order += admitted(plan)
+        s.apply(outcome_of_all(plan, finish="stop"), 0.0)
+    assert order == [0, 8, 1, 2, 3, 4, 5]
+    assert s.counts.refused_full == 2  # six of eight places, for one tenant
+
+
+def test_newcomers_wait_for_company_only_while_steps_are_short() -> None:
+    s = scheduler(model(slots=8))
+    s.submit(spec(1), 0.0)
+    s.apply(outcome_of_all(s.plan(0.0), 7), 0.0)
+    for _ in range(60):
+        s.measured(s.plan(0.0), 0.0005)
+    for number in range(2, 62):
+        s.submit(spec(number), number * 1e-5)
+    taken = [admitted(s.plan(0.001 + step * 0.0005)) for step in range(4)]
+    assert taken == [[], [], [], [2, 3, 4, 5, 6, 7, 8]]
+    assert s.counts.held == 3
+
+
 def test_interactive_before_batch_and_earliest_deadline_first() -> None:
     s = scheduler(model(slots=1))
     s.submit(spec(1, priority="batch", deadline=1.0), 0.0)
@@ -96,7 +123,7 @@ def test_a_full_model_does_not_hold_up_another() -> None:
     s = scheduler(model("a", slots=1), model("b", slots=1))
     s.submit(spec(1, model="a@1"), 0.0)
     s.submit(spec(2, model="a@1"), 0.0)
-    s.submit(spec(3, model="b@1", priority="batch"), 0.0)
+    s.submit(spec(3, model="b@1"), 0.0)
     plan = s.plan(0.0)
     assert admitted(plan) == [1, 3]
     assert [batch.model for batch in plan.batches] == ["a@1", "b@1"]

@@ -76,13 +76,13 @@ def entry(name: str = "tiny", beam: int = 1) -> ModelEntry:
 class Origin:
     """Scheduler and torch engine, stepped by hand."""
 
-    def __init__(self, *models: Seq2Seq, slots: int = 8, beam: int = 1, **limits: int) -> None:
+    def __init__(self, *models: Seq2Seq, slots: int = 8, beam: int = 1, **limits: object) -> None:
         entries = [entry(f"tiny{number}", beam) for number in range(len(models))]
         by_name = dict(zip([e.name for e in entries], models, strict=True))
         options = TorchOptions(device="cpu", slots=slots, beam_max=min(slots, 4))
         self.engine = TorchEngine(entries, options, clock=lambda: 0.0, loader=lambda e, *_: by_name[e.name])
         self.served = self.engine.load()
-        self.scheduler = Scheduler(self.served, Limits(**{"drafts_running_max": 8, **limits}))
+        self.scheduler = Scheduler(self.served, Limits(**{"drafts_running_max": 8, **limits}))  # type: ignore[arg-type]
         self.ended: dict[int, Ending] = {}
         self.ids = 0
 

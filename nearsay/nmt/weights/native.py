@@ -26,7 +26,7 @@ CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 SCALE = ".scale"
 
-Precision = Literal["int8", "bf16", "float32"]
+Precision = Literal["int8", "bf16", "float32", "kept"]
 FLOAT_TYPES = {"bf16": torch.bfloat16, "float32": torch.float32}
 
 
@@ -36,7 +36,8 @@ def save_native(
     """Writes a model, or a config with weights under our names, into `folder`.
 
     "int8" keeps weights that are int8 already as they are and quantises the other matrices by row; vectors stay
-    float32. "bf16" and "float32" store everything as that.
+    float32. "bf16" and "float32" store everything as that. "kept" keeps int8 weights and stores the others as float32:
+    for training, which must not lose a borrowed part's own int8 values.
     """
     if isinstance(model, Seq2Seq):
         config, weights = model.config, dict[str, Weight](model.state_dict())
@@ -44,9 +45,9 @@ def save_native(
         config, weights = model[0], dict(model[1])
     stored: dict[str, Tensor] = {}
     for name, weight in weights.items():
-        if precision != "int8":
+        if precision in FLOAT_TYPES:
             stored[name] = to_float(weight).to(FLOAT_TYPES[precision])
-        elif isinstance(weight, Quantised) or weight.dim() == 2:
+        elif isinstance(weight, Quantised) or (weight.dim() == 2 and precision == "int8"):
             kept = weight if isinstance(weight, Quantised) else quantise(weight)
             stored[name], stored[name + SCALE] = kept.values, kept.scale
         else:

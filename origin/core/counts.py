@@ -1,0 +1,25 @@
+"""What the scheduler has decided so far, in numbers. Written by the scheduler, read as gauges."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Counts(msgspec.Struct):
+    """Since the start.
+
+    refused_full: turned away, because a queue was full. forecast_late: expected to miss their deadline, and turned away
+    if admission is on; if it is not, forecast_late_in_time of them finished in time all the same. forecast_missed ran
+    out of time without having been expected to.
+    evictions, resumes: batch sequences that lost their slots, and got slots again. paused_rows: batch sequences that a
+    step left in their slots, a step each. held: plans that held newcomers over for company.
+    """
+
+    refused_full: int = 0
+    forecast_late: int = 0
+    forecast_late_in_time: int = 0
+    forecast_missed: int = 0
+    evictions: int = 0
+    resumes: int = 0
+    paused_rows: int = 0
+    held: int = 0
