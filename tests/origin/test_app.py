@@ -132,7 +132,9 @@ async def test_a_torch_origin_from_a_model_folder(pair_folder: Path) -> None:
 
 async def test_reuse_shows_in_the_stats(pair_folder: Path) -> None:
     """A sentence typed on in a session, sent again, and asked by somebody else; each id is plain greedy's."""
-    origin = build(load_config(None, OriginConfig, {"port": 0, "models": [str(pair_folder)], "pairs": "en-de"}))
+    origin = build(
+        load_config(None, OriginConfig, {"port": 0, "admin_port": 0, "models": [str(pair_folder)], "pairs": "en-de"})
+    )
     whole = next(source for source in tiny.sources(12) if len(source) > 8)
     typed = [[*whole[:length], EOS] for length in range(1, len(whole))]
     async with running(origin) as service:

@@ -374,3 +374,20 @@ def test_what_a_pass_costs_is_measured_within_bounds() -> None:
     assert pass_tokens(model, cache, lambda: now) == pytest.approx(10.0)
     assert cache.lengths == [0, 0]
     assert pass_tokens(model, cache, lambda: 0.0) == PASS_TOKENS  # a clock that stands still says nothing
+
+
+@each_model
+def test_evicted_with_a_draft_under_way_and_resumed(name: str) -> None:
+    """Batch sequences with damaged drafts lose their slots to interactive ones, and go on from what they had."""
+    origin = tiny.Origin(MODELS[name], slots=2)
+    expected = {}
+    for source, ids in zip(SOURCES[:4], PLAIN[name], strict=False):
+        draft = (*ids[:2], 59, *ids[3:5], 58, *ids[6:])
+        expected[origin.submit(source, draft=draft, priority="batch", want_alignment=True)] = ids
+    for source, ids in zip(SOURCES[4:], PLAIN[name][4:], strict=True):
+        origin.step()
+        expected[origin.submit(source, draft=ids[:3])] = ids
+    ended = origin.finish()
+    assert origin.scheduler.counts.evictions > 0
+    for number, ids in expected.items():
+        right(ended[number], ids, MODELS[name])
