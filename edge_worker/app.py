@@ -101,6 +101,8 @@ class Edge:
         await self.origins.start()
         entries = self._entries()
         await asyncio.gather(*(self._open(entry) for entry in _first_of_each_pair(entries)))
+        if not self._local and not self.config.origins:
+            raise ConfigError(["no model to serve and no 'origins'", *self._registry.problems])
         models = Models(self._local, entries, self.origins)
         pipeline = Pipeline(
             models,
@@ -142,6 +144,8 @@ class Edge:
 
     def _entries(self) -> list[ModelEntry]:
         """The registry's models of the pairs to serve. Raises ConfigError for a pair without any."""
+        for problem in self._registry.problems:
+            _log.warning("a model is left out: %s", problem)
         pairs = self.config.pairs
         entries = [entry for entry in self._registry.entries if not pairs or entry.pair in pairs]
         if missing := set(pairs) - {entry.pair for entry in entries}:

@@ -8,7 +8,7 @@ from edge_worker.core.batcher import BatchLimits
 from edge_worker.core.placement import Policy
 from edge_worker.pipeline import RequestLimits
 from edge_worker.segment_run import SegmentLimits
-from nearsay.runtime.config import ServiceConfig
+from nearsay.runtime.config import Port, ServiceConfig
 from nearsay.runtime.link import LinkLimits
 from nearsay.text.engine import Device
 
@@ -16,8 +16,8 @@ from nearsay.text.engine import Device
 class EdgeConfig(ServiceConfig, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One edge worker. Nested structs hold the bounds of the parts that they are named for."""
 
-    port: int = 8110
-    admin_port: int = 8111
+    port: Port = 8110
+    admin_port: Port = 8111
     origins: tuple[str, ...] = ()  # "ws://127.0.0.1:8120/link"
     models: tuple[Path, ...] = ()  # folders beside the places that are always looked at
     pairs: tuple[str, ...] = ()  # "en-de"; empty = every pair with an edge model

@@ -10,6 +10,7 @@ from math import inf
 import msgspec
 
 from edge_worker.core.batcher import Batcher, BatchLimits, Row
+from edge_worker.core.fair_queue import Share
 from edge_worker.engine_thread import Run
 from nearsay.runtime.clock import Clock
 from nearsay.runtime.tasks import Tasks
@@ -62,21 +63,25 @@ class LocalModel:
         """Segments in the batch that runs."""
         return len(self._batcher.running)
 
-    def expected_ms(self, tokens: int, priority: Priority) -> float:
+    def expected_ms(self, tokens: int, priority: Priority, share: Share | None = None) -> float:
         """Expected wait and run time of a segment that came now; infinite when there is no room for it."""
         if not self.room:
             return inf
-        wait_ms = self._batcher.wait_ms(self._clock(), interactive=priority == "interactive")
+        wait_ms = self._batcher.wait_ms(self._clock(), interactive=priority == "interactive", share=share)
         return wait_ms + self._batcher.cost.run_ms(tokens, tokens)
 
-    async def translate(self, source: LocalInput, *, priority: Priority, deadline: float) -> LocalAnswer:
+    async def translate(
+        self, source: LocalInput, *, priority: Priority, deadline: float, share: Share | None = None
+    ) -> LocalAnswer:
         """Translate one segment. When the caller is cancelled, its segment leaves the queue.
 
+        Segments of one request have `share` in common: requests get the engine in equal parts.
         Raises Overloaded (queue full), DeadlineExceeded (it can't finish in time), InternalError (the engine failed),
         Unavailable (the edge stops).
         """
         waiter = _Waiter(source, asyncio.get_running_loop().create_future())
-        row = Row(waiter, tokens=len(source.ids) + 1, interactive=priority == "interactive", deadline=deadline)
+        interactive = priority == "interactive"
+        row = Row(waiter, tokens=len(source.ids) + 1, interactive=interactive, deadline=deadline, share=share)
         self._batcher.add(row)
         self._work.set()
         try:

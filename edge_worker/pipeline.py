@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import msgspec
@@ -20,10 +21,11 @@ from edge_worker.together import together
 from nearsay.runtime.clock import Clock
 from nearsay.runtime.metrics import Metrics
 from nearsay.runtime.tasks import Tasks
-from nearsay.wire.errors import DeadlineExceeded, InvalidRequest
+from nearsay.wire.errors import DeadlineExceeded, InvalidRequest, Overloaded
 from nearsay.wire.messages import Translate, Translated, TranslatedText, Update
 
 Emit = Callable[[Update], None]
+LONG_RETRY_MS = 1000.0  # about what a long text takes
 
 
 class RequestLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +35,7 @@ class RequestLimits(msgspec.Struct, frozen=True, kw_only=True):
     characters_max: int = 2_000_000  # of all texts together
     segments_in_flight_max: int = 64  # the others wait here, so that one long text doesn't fill the queues
     inline_characters_max: int = 16_384  # longer texts are cut off the event loop
+    long_characters_max: int = 4_000_000  # of all requests longer than that together: segments cost memory
 
 
 class Pipeline:
@@ -60,6 +63,7 @@ class Pipeline:
         self._metrics = metrics
         self._clock = clock
         self._tasks = tasks
+        self._long_characters = 0  # in flight
 
     async def translate(self, request: Translate, received: float, emit: Emit | None) -> Translated:
         """Translate all texts; `emit` gets the updates in showing order. Raises any NearsayError.
@@ -77,14 +81,16 @@ class Pipeline:
             deadline=deadline,
             policy=self._policy,
             limits=self._segment_limits,
+            in_flight_max=self._limits.segments_in_flight_max,
             metrics=self._metrics,
             clock=self._clock,
             tasks=self._tasks,
         )
-        joins = [Join(item, await self._segment(text, request.source)) for item, text in enumerate(request.texts)]
-        laps.lap("segment", self._clock())
-        laps = await self._run(joins, runs, laps, emit)
-        texts = tuple(_answer(join, request) for join in joins)
+        with self._room(sum(map(len, request.texts))):
+            joins = [Join(item, await self._segment(text, request.source)) for item, text in enumerate(request.texts)]
+            laps.lap("segment", self._clock())
+            laps = await self._run(joins, runs, laps, emit)
+            texts = tuple(_answer(join, request) for join in joins)
         ended = self._clock()
         laps.lap("join", ended)
         return Translated(texts, laps.ms, (ended - received) * 1000.0)
@@ -101,6 +107,18 @@ class Pipeline:
             raise InvalidRequest(f"at most {self._limits.texts_max} texts", code="text_too_long")
         if sum(map(len, request.texts)) > self._limits.characters_max:
             raise InvalidRequest(f"at most {self._limits.characters_max} characters", code="text_too_long")
+
+    @contextmanager
+    def _room(self, characters: int) -> Iterator[None]:
+        """Memory for a long request while it runs; short ones always have it. Raises Overloaded."""
+        counted = characters if characters > self._limits.inline_characters_max else 0
+        if counted and self._long_characters + counted > self._limits.long_characters_max:
+            raise Overloaded("too many long texts at once", retry_after_ms=LONG_RETRY_MS)
+        self._long_characters += counted
+        try:
+            yield
+        finally:
+            self._long_characters -= counted
 
     async def _segment(self, text: str, language: str) -> Segmented:
         if len(text) <= self._limits.inline_characters_max:

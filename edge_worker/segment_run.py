@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from functools import partial
 
 import msgspec
 
+from edge_worker.core.fair_queue import Share
 from edge_worker.core.join import Piece
 from edge_worker.core.laps import Laps
 from edge_worker.core.placement import Facts, Policy, place
@@ -48,10 +50,12 @@ class SegmentRuns:
         deadline: float,
         policy: Policy,
         limits: SegmentLimits,
+        in_flight_max: int,
         metrics: Metrics,
         clock: Clock,
         tasks: Tasks,
     ) -> None:
+        """`in_flight_max`: segments, and parts of them, in queues here and at origins; the others wait for these."""
         self._request = request
         self._pair = pair
         self._origins = origins
@@ -61,6 +65,8 @@ class SegmentRuns:
         self._metrics = metrics
         self._clock = clock
         self._tasks = tasks
+        self._share = Share()
+        self._permits = asyncio.Semaphore(in_flight_max)
 
     async def translate(self, segment: Segment, laps: Laps, show: Show | None) -> Piece:
         """The final state of one segment; `show` gets its drafts and partial states. Raises any NearsayError."""
@@ -76,7 +82,7 @@ class SegmentRuns:
             tier=self._request.tier,
             tokens=len(ids),
             local=pair.local is not None,
-            local_ms=pair.local.model.expected_ms(len(ids), self._request.priority) if pair.local else 0.0,
+            local_ms=self._expected_ms(len(ids)),
             origin=pair.origin_state,
             budget_ms=(self._deadline - now) * 1000.0,
         )
@@ -99,10 +105,17 @@ class SegmentRuns:
 
     async def _run(self, local: Local, segment: Segment, ids: Sequence[int], laps: Laps) -> LocalOutput:
         source = LocalInput(segment.plain, tuple(ids))
-        answer = await local.model.translate(source, priority=self._request.priority, deadline=self._deadline)
+        async with self._permits:
+            answer = await local.model.translate(
+                source, priority=self._request.priority, deadline=self._deadline, share=self._share
+            )
         laps.lap("edge_queue", answer.began)
         laps.lap("edge_run", answer.ended)
         return answer.output
+
+    def _expected_ms(self, tokens: int) -> float:
+        local = self._pair.local
+        return local.model.expected_ms(tokens, self._request.priority, self._share) if local is not None else 0.0
 
     def _piece(self, local: Local, output: LocalOutput, laps: Laps, degraded: str = "") -> Piece:
         text = output.text if output.text is not None else local.target.decode(output.ids)
@@ -129,11 +142,13 @@ class SegmentRuns:
             raise Unavailable(code="origin_unavailable")
         if model.source is not self._vocab():
             ids = model.source.encode(segment.plain)
-        finished = await self._origins.submit(
-            submission(self._request, model, ids, draft, self._limits.target_tokens_max),
-            deadline=self._origin_deadline(),
-            on_ids=growing(model, show) if show is not None else None,
-        )
+        async with self._permits:
+            laps.lap("edge_queue", self._clock())
+            finished = await self._origins.submit(
+                submission(self._request, model, ids, draft, self._limits.target_tokens_max),
+                deadline=self._origin_deadline(),
+                on_ids=growing(model, show) if show is not None else None,
+            )
         laps.far("origin_link", finished.accounted_ms, finished.stages_ms, self._clock())
         if finished.finish_reason == "length":
             return await self._halve(segment, laps)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from nearsay.runtime.config import ServiceConfig
+from nearsay.runtime.config import Port, ServiceConfig
 from nearsay.wire.limits import LinkLimits
 from origin.core.scheduler import Limits
 from origin.core.sessions import SessionLimits
@@ -23,8 +23,8 @@ class OriginConfig(ServiceConfig, frozen=True, forbid_unknown_fields=True, kw_on
     a GPU, in the host's memory.
     """
 
-    port: int = 8120
-    admin_port: int = 8121
+    port: Port = 8120
+    admin_port: Port = 8121
     models: tuple[Path, ...] = ()
     pairs: tuple[str, ...] = ()
     engine: Literal["torch", "echo"] = "torch"

@@ -24,6 +24,7 @@ _CHUNK_BYTES = 64 * 1024
 _ZSTD_WINDOW_BYTES_MAX = 8 * 1024 * 1024  # what RFC 9659 lets a client ask for
 # A zstd block of 4 bytes can stand for 128 KiB, and this decoder has no bound on its output, only what it is fed.
 _ZSTD_SLICE_BYTES = 64  # at most 2 MiB at a time
+_PARTS_MAX = 64  # gzip members or zstd frames in one body: empty ones cost time and yield nothing to bound it by
 _GZIP_WBITS = 16 + zlib.MAX_WBITS
 
 
@@ -86,7 +87,7 @@ async def decompress(body: bytes, content_encoding: str, bytes_max: int) -> byte
     Raises InvalidRequest: unsupported_media_type, body_too_large (at the first byte past it), invalid_request.
     """
     coding = content_encoding.strip().lower()
-    if coding in ("", "identity"):
+    if coding in ("", "identity") or not body:
         return body
     undo = _DECODERS.get("gzip" if coding == "x-gzip" else coding)
     if undo is None:
@@ -103,17 +104,22 @@ def _too_large(bytes_max: int) -> InvalidRequest:
     return InvalidRequest(f"more than {bytes_max} bytes after decompression", code="body_too_large")
 
 
+def _too_many_parts() -> InvalidRequest:
+    return InvalidRequest(f"the compressed body has more than {_PARTS_MAX} parts")
+
+
 def _undo_gzip(body: bytes, bytes_max: int) -> bytes:
     out = bytearray()
-    while body:  # one turn a member
+    for _ in range(_PARTS_MAX):  # one turn a member
         member = zlib.decompressobj(_GZIP_WBITS)
         out += member.decompress(body, bytes_max + 1 - len(out))
         if len(out) > bytes_max:
             raise _too_large(bytes_max)
         if not member.eof:
             raise EOFError
-        body = member.unused_data
-    return bytes(out)
+        if not (body := member.unused_data):
+            return bytes(out)
+    raise _too_many_parts()
 
 
 def _undo_brotli(body: bytes, bytes_max: int) -> bytes:
@@ -132,7 +138,7 @@ def _undo_brotli(body: bytes, bytes_max: int) -> bytes:
 
 def _undo_zstd(body: bytes, bytes_max: int) -> bytes:
     out = bytearray()
-    while body:  # one turn a frame
+    for _ in range(_PARTS_MAX):  # one turn a frame
         frame = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES_MAX).decompressobj()
         for start in range(0, len(body), _ZSTD_SLICE_BYTES):
             end = start + _ZSTD_SLICE_BYTES
@@ -143,8 +149,9 @@ def _undo_zstd(body: bytes, bytes_max: int) -> bytes:
                 break
         if not frame.eof:
             raise EOFError
-        body = frame.unused_data + body[end:]
-    return bytes(out)
+        if not (body := frame.unused_data + body[end:]):
+            return bytes(out)
+    raise _too_many_parts()
 
 
 _DECODERS = {"br": _undo_brotli, "gzip": _undo_gzip, "zstd": _undo_zstd}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 
-from nearsay.runtime.config import ConfigError, ServiceConfig
+from nearsay.runtime.config import ConfigError, Port, Seconds, ServiceConfig
 from nearsay.wire.limits import LinkLimits
 from proxy.core.limits import AnswerLimits, AttemptLimits, RequestLimits
 
@@ -12,13 +12,13 @@ from proxy.core.limits import AnswerLimits, AttemptLimits, RequestLimits
 class ProxyConfig(ServiceConfig, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One proxy process. `secret` is shown to the edges and, besides the keys, asked of SDKs on GET /link."""
 
-    port: int = 8100  # 0 = any free port
-    admin_port: int = 8101
+    port: Port = 8100  # 0 = any free port
+    admin_port: Port = 8101
     edges: tuple[str, ...] = ("ws://127.0.0.1:8110/link",)
     keys: tuple[str, ...] = ()  # none = any key is accepted, on loopback only
     in_flight_max: int = 1024  # requests being answered; more are shed
-    start_wait_s: float = 5.0  # for a first edge before the proxy calls itself ready
-    drain_timeout_s: float = 30.0  # for requests in flight after SIGTERM
+    start_wait_s: Seconds = 5.0  # for a first edge before the proxy calls itself ready
+    drain_timeout_s: Seconds = 30.0  # for requests in flight after SIGTERM
     request: RequestLimits = RequestLimits()
     attempts: AttemptLimits = AttemptLimits()
     answer: AnswerLimits = AnswerLimits()

@@ -2,9 +2,10 @@
 
 Decides: which waiting rows form the next batch, which are refused for room and which expire.
 Must not know: engines, futures, clocks (`now` is an argument, monotonic seconds), what a row stands for.
-Invariants: rows waiting never pass `rows_waiting_max`; rows of a class run in the order they came, interactive ones
-first; batch rows only fill what interactive ones leave of `run_ms_max`, and never lengthen their batch; a row that
-can't finish in time is never run; every row added leaves once: taken, expired, discarded or cleared.
+Invariants: rows waiting never pass `rows_waiting_max`; interactive rows run before batch rows, which only fill what
+those leave of `run_ms_max`, and never lengthen their batch; inside a class requests share the engine by tokens
+(fair_queue.py); a row that can't finish in time is never run; every row added leaves once: taken, expired, discarded
+or cleared.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from edge_worker.core.fair_queue import FairQueue, Share
 from edge_worker.core.run_cost import RunCost
 from nearsay.wire.errors import Overloaded
 
@@ -31,13 +33,17 @@ class BatchLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Row(Generic[T]):
-    """One segment in the queue. `tokens` are source tokens with the end of sentence, `deadline` monotonic seconds."""
+    """One segment in the queue. `tokens` are source tokens with the end of sentence, `deadline` monotonic seconds.
 
-    __slots__ = ("deadline", "interactive", "item", "tokens")
+    Rows of one request have its `share` in common.
+    """
 
-    def __init__(self, item: T, *, tokens: int, interactive: bool, deadline: float) -> None:
+    __slots__ = ("deadline", "interactive", "item", "share", "tokens")
+
+    def __init__(self, item: T, *, tokens: int, interactive: bool, deadline: float, share: Share | None = None) -> None:
         assert tokens >= 1
         self.item, self.tokens, self.interactive, self.deadline = item, tokens, interactive, deadline
+        self.share = share or Share()
 
 
 class Batcher(Generic[T]):
@@ -47,9 +53,8 @@ class Batcher(Generic[T]):
         self.limits = limits
         self.cost = RunCost()
         self.running: list[Row[T]] = []
-        self._interactive: dict[Row[T], None] = {}  # ordered sets, oldest first
-        self._batch: dict[Row[T], None] = {}
-        self._interactive_tokens = self._batch_tokens = 0  # waiting
+        self._interactive: FairQueue[Row[T]] = FairQueue()
+        self._batch: FairQueue[Row[T]] = FairQueue()
         self._ends = 0.0  # expected end of the running batch
         self._ms_per_token = self.cost.run_ms(1, 1)
 
@@ -60,19 +65,13 @@ class Batcher(Generic[T]):
     def add(self, row: Row[T]) -> None:
         """Queue a row. Raises Overloaded, with a time after which there should be room, when the queue is full."""
         if len(self) >= self.limits.rows_waiting_max:
-            drain_ms = (self._interactive_tokens + self._batch_tokens) * self._ms_per_token
+            drain_ms = (self._interactive.tokens + self._batch.tokens) * self._ms_per_token
             raise Overloaded("the local model's queue is full", retry_after_ms=drain_ms)
-        self._queue(row)[row] = None
-        self._count(row, row.tokens)
+        self._queue(row).add(row, row.tokens, row.share)
 
     def discard(self, row: Row[T]) -> bool:
         """Forget a row that nobody waits for any more; False when it isn't queued (running, or gone already)."""
-        queue = self._queue(row)
-        if row not in queue:
-            return False
-        del queue[row]
-        self._count(row, -row.tokens)
-        return True
+        return self._queue(row).remove(row)
 
     def clear(self) -> list[Row[T]]:
         """Forget all rows that wait, and return them."""
@@ -91,8 +90,10 @@ class Batcher(Generic[T]):
         if batch:
             cap_ms = self.limits.run_ms_max
         longest = self._fill(batch, expired, self._batch, now, cap_ms=cap_ms, longest=longest)
-        for row in (*batch, *expired):
+        for row in expired:
             self.discard(row)
+        for row in batch:
+            self._queue(row).serve(row)
         self.running = batch
         self._ends = now + self.cost.run_ms(longest, sum(row.tokens for row in batch)) / 1000.0
         return batch, expired
@@ -105,9 +106,11 @@ class Batcher(Generic[T]):
             self.cost.observe(tokens, run_ms)
             self._ms_per_token += SMOOTHING * (run_ms / sum(tokens) - self._ms_per_token)
 
-    def wait_ms(self, now: float, *, interactive: bool) -> float:
-        """How long a row added now would wait before it runs."""
-        ahead = self._interactive_tokens + (0 if interactive else self._batch_tokens)
+    def wait_ms(self, now: float, *, interactive: bool, share: Share | None = None) -> float:
+        """How long a row of this request (None: of a new one) added now would wait before it runs."""
+        share = share or Share()
+        ahead = self._interactive.tokens_before(share) if interactive else self._interactive.tokens
+        ahead += 0 if interactive else self._batch.tokens_before(share)
         running_ms = max(0.0, self._ends - now) * 1000.0 if self.running else 0.0
         return running_ms + ahead * self._ms_per_token
 
@@ -120,20 +123,20 @@ class Batcher(Generic[T]):
         """
         if not self._interactive:
             return self.limits.bulk_run_ms_max
-        backlog_ms = self._interactive_tokens * self._ms_per_token
+        backlog_ms = self._interactive.tokens * self._ms_per_token
         return min(self.limits.bulk_run_ms_max, max(self.limits.run_ms_max, self.limits.backlog_share * backlog_ms))
 
     def _fill(
         self,
         batch: list[Row[T]],
         expired: list[Row[T]],
-        queue: dict[Row[T], None],
+        queue: FairQueue[Row[T]],
         now: float,
         *,
         cap_ms: float,
         longest: int,
     ) -> int:
-        """Move rows of `queue` into `batch`, oldest first, while they fit; returns the longest row's tokens."""
+        """Put rows of `queue` into `batch`, in its order, while they fit; returns the longest row's tokens."""
         total = sum(row.tokens for row in batch)
         length_max = longest if batch else None
         for row in queue:
@@ -149,11 +152,5 @@ class Batcher(Generic[T]):
             longest, total = max(longest, row.tokens), total + row.tokens
         return longest
 
-    def _queue(self, row: Row[T]) -> dict[Row[T], None]:
+    def _queue(self, row: Row[T]) -> FairQueue[Row[T]]:
         return self._interactive if row.interactive else self._batch
-
-    def _count(self, row: Row[T], tokens: int) -> None:
-        if row.interactive:
-            self._interactive_tokens += tokens
-        else:
-            self._batch_tokens += tokens

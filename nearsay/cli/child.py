@@ -1,7 +1,8 @@
 """One service as a child process: started, heard until it says that it is ready, kept, asked to drain.
 
 A service prints one line of JSON when it is ready. Children get a process group of their own: Ctrl-C reaches only us,
-and we stop them in order.
+and we stop them in order. Their stdin is a pipe that we never write to: it ends when we do, even by SIGKILL, and
+with it the services (`stop_with_stdin`).
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class Child:
         self._tail.clear()
         process = self._process = await asyncio.create_subprocess_exec(
             *self._command,
-            stdin=asyncio.subprocess.DEVNULL,
+            stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             process_group=0,

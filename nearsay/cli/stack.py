@@ -74,7 +74,8 @@ def toml(fields: Mapping[str, ConfigValue]) -> str:
 
 def _configs(options: StackOptions, ports: Mapping[str, ServicePorts]) -> dict[str, dict[str, ConfigValue]]:
     configs: dict[str, dict[str, ConfigValue]] = {
-        name: {"host": HOST, "port": ports[name].port, "admin_port": ports[name].admin_port} for name in ports
+        name: {"host": HOST, "port": doors.port, "admin_port": doors.admin_port, "stop_with_stdin": True}
+        for name, doors in ports.items()
     }
     if options.models:
         for name in configs.keys() - {"proxy"}:

@@ -28,6 +28,7 @@ from nearsay.runtime.tasks import Tasks
 from nearsay.wire.errors import InvalidRequest, NearsayError
 from nearsay.wire.messages import ServedTier
 
+PORT_MAX = 65_534  # the admin port is one above
 FIRST_TEXT = "Good morning, how are you?"
 FIRST_WAIT_S = 20.0  # for the edge to find the origin
 FIRST_POLL_S = 0.05
@@ -59,10 +60,15 @@ FIRSTS = (
 
 def command(
     port: Annotated[
-        int, typer.Option(envvar="NEARSAY_PORT", help="The proxy's; 0 = free ports for everything.")
+        int,
+        typer.Option(envvar="NEARSAY_PORT", min=0, max=PORT_MAX, help="The proxy's; 0 = free ports for everything."),
     ] = DEFAULTS["proxy"].port,
-    edge_port: Annotated[int, typer.Option(help="The edge worker's; 0 = a free one.")] = DEFAULTS["edge"].port,
-    origin_port: Annotated[int, typer.Option(help="The origin's; 0 = a free one.")] = DEFAULTS["origin"].port,
+    edge_port: Annotated[int, typer.Option(min=0, max=PORT_MAX, help="The edge worker's; 0 = a free one.")] = DEFAULTS[
+        "edge"
+    ].port,
+    origin_port: Annotated[int, typer.Option(min=0, max=PORT_MAX, help="The origin's; 0 = a free one.")] = DEFAULTS[
+        "origin"
+    ].port,
     models: Models = None,
     origin: Annotated[bool, typer.Option(help="With an origin (needs torch), or edge only.")] = True,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show what the services log.")] = False,

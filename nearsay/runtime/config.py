@@ -9,11 +9,13 @@ import tomllib
 import typing
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
 T = TypeVar("T", bound=msgspec.Struct)
+Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]  # uvloop takes a larger one modulo 65,536
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 _SECRET_WORDS = ("secret", "password", "token", "key")
 _LISTS = (list, tuple, set, frozenset)
 
@@ -30,12 +32,14 @@ class ServiceConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """What every service has. A service subclasses it, and redefines a field to change its default."""
 
     host: str = "127.0.0.1"
-    port: int = 0  # 0 = a free one, printed in the ready line
+    port: Port = 0  # 0 = a free one, printed in the ready line
     admin_host: str = "127.0.0.1"
-    admin_port: int = 0
+    admin_port: Port = 0
     secret: str = ""  # links must show it; "" is for loopback only
-    drain_timeout_s: float = 20.0
-    log_level: str = "warning"
+    drain_timeout_s: Seconds = 20.0
+    keepalive_timeout_s: Seconds = 75.0  # for the next request's headers to arrive, also the first one's
+    stop_with_stdin: bool = False  # drain when stdin ends: the process that holds its other end has gone
+    log_level: Literal["debug", "info", "warning", "error", "critical"] = "warning"
 
 
 def load_config(path: Path | None, kind: type[T], overrides: Mapping[str, object] = {}) -> T:

@@ -181,7 +181,7 @@ class Link:
     # ---- the end -----------------------------------------------------------------------------------------------------
 
     def _broken(self, error: ProtocolError) -> None:
-        _log.warning("link ended: %s", error)
+        _log.info("link ended: %s", error)  # no warning: strangers could fill the log; a Peer warns of its own links
         self._finish(error.code)
 
     def _finish(self, reason: str) -> None:

@@ -25,6 +25,7 @@ _log = logging.getLogger(__name__)
 _http_log = logging.getLogger("nearsay.http")
 _LAG_PERIOD_S = 0.1
 _CLEANUP_TIMEOUT_S = 1.0  # for connections that are still there after the drain
+_STDIN_BYTES = 4096
 EXIT_CONFIG = 2
 
 
@@ -90,9 +91,11 @@ async def run_service(
     stop = stop or _stop_on_signals()
     announce = announce or partial(print, flush=True)  # whoever waits for the line reads a pipe
     tasks = Tasks()
-    admin = await _runner(admin_routes(config, service.lifecycle, service.metrics))
-    door = await _runner(service.routes(), service.lifecycle)
+    admin = await _runner(admin_routes(config, service.lifecycle, service.metrics), config)
+    door = await _runner(service.routes(), config, service.lifecycle)
     try:
+        if config.stop_with_stdin:
+            tasks.spawn(_stop_with_stdin(stop), name="stdin")
         admin_port = await _listen(admin, config.admin_host, config.admin_port)
         if await _started(service, stop, tasks):
             port = await _listen(door, config.host, config.port)
@@ -118,7 +121,7 @@ def check_doors(config: ServiceConfig) -> None:
 
 async def _started(service: Service, stop: Stop, tasks: Tasks) -> bool:
     """Start the service; False when it was stopped meanwhile."""
-    starting = tasks.spawn(service.start(), name=f"start {service.name}")
+    starting = tasks.spawn(_start(service), name=f"start {service.name}")
     stopping = tasks.spawn(stop.asked.wait(), name="stop while starting")
     await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
@@ -127,8 +130,18 @@ async def _started(service: Service, stop: Stop, tasks: Tasks) -> bool:
         starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)
         return False
-    starting.result()
+    if (wrong := starting.result()) is not None:
+        raise wrong
     return True
+
+
+async def _start(service: Service) -> ConfigError | None:
+    """A wrong config is for whoever wrote it, not a crash to be logged with a traceback."""
+    try:
+        await service.start()
+    except ConfigError as error:
+        return error
+    return None
 
 
 async def _drain(service: Service, door: web.AppRunner, stop: Stop, tasks: Tasks) -> None:
@@ -146,7 +159,9 @@ async def _drain(service: Service, door: web.AppRunner, stop: Stop, tasks: Tasks
         finishing.cancel()
 
 
-async def _runner(routes: Iterable[web.AbstractRouteDef], lifecycle: Lifecycle | None = None) -> web.AppRunner:
+async def _runner(
+    routes: Iterable[web.AbstractRouteDef], config: ServiceConfig, lifecycle: Lifecycle | None = None
+) -> web.AppRunner:
     """A port's HTTP server. Bodies come as they are sent: who wants them inflated bounds that; a client that leaves
     cancels its handler."""
     app = web.Application()
@@ -163,6 +178,7 @@ async def _runner(routes: Iterable[web.AbstractRouteDef], lifecycle: Lifecycle |
         access_log=None,
         logger=_http_log,
         shutdown_timeout=_CLEANUP_TIMEOUT_S,
+        keepalive_timeout=config.keepalive_timeout_s,
         handler_cancellation=True,
         auto_decompress=False,
     )
@@ -205,6 +221,16 @@ def _stop_on_signals() -> Stop:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.ask)
     return stop
+
+
+async def _stop_with_stdin(stop: Stop) -> None:
+    """Ask for the stop when whoever started us is gone, however it went: its end of our stdin closed with it."""
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    while await reader.read(_STDIN_BYTES):
+        pass  # nothing is said there
+    stop.ask()
 
 
 def _is_loopback(host: str) -> bool:

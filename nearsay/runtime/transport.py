@@ -60,7 +60,10 @@ class WebSocketTransport:
 async def accept_websocket(request: web.Request) -> tuple[WebSocketTransport, web.WebSocketResponse]:
     """Answer an HTTP request with a WebSocket. Raises the HTTP error of a request that is none."""
     socket = web.WebSocketResponse(timeout=_CLOSE_TIMEOUT_S, max_msg_size=PACKET_BYTES_MAX, compress=False)
-    await socket.prepare(request)
+    try:
+        await socket.prepare(request)
+    except ConnectionError:  # not a fault of ours, to be logged as one: nobody is there to read this
+        raise web.HTTPBadRequest(text="the client left") from None
     return WebSocketTransport(socket), socket
 
 

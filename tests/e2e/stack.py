@@ -117,7 +117,7 @@ class Stack:
     configs: dict[str, tuple[str, Path]] = field(default_factory=dict)
 
     def add(self, name: str, module: str, config: Mapping[str, object]) -> Service:
-        path = write_toml(self.folder / f"{name}.toml", config)
+        path = write_toml(self.folder / f"{name}.toml", {"port": 0, "admin_port": 0, **config})
         self.configs[name] = (module, path)
         self.services[name] = start(module, path)
         return self.services[name]

@@ -49,6 +49,13 @@ async def test_a_pair_that_nobody_has_is_refused(tmp_path: Path) -> None:
     await edge.stop()
 
 
+async def test_an_edge_that_could_serve_nothing_does_not_start() -> None:
+    edge = build(EdgeConfig(), registry=Registry([], problems=["en-de: no model.toml"]))
+    with pytest.raises(ConfigError, match=r"no model to serve.*en-de: no model\.toml"):
+        await edge.start()
+    await edge.stop()
+
+
 async def test_a_real_model_from_disk_to_answer_to_drain(tmp_path: Path) -> None:
     make_tiny_pair(tmp_path / "en-de", eos_bias=9.0)
     make_tiny_pair(tmp_path / "en-fr", target="fr")

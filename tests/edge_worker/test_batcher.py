@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from edge_worker.core.batcher import Batcher, BatchLimits, Row
+from edge_worker.core.fair_queue import Share
 from nearsay.wire.errors import Overloaded
 
 LATE = 1e9
@@ -154,6 +155,20 @@ def test_it_learns_from_what_ran() -> None:
     assert b.wait_ms(0.0, interactive=True) == pytest.approx(100, rel=0.05)
 
 
+def test_a_newcomer_does_not_wait_for_all_of_a_long_request() -> None:
+    b = batcher(rows_max=2)
+    long = Share()
+    for _ in range(100):
+        b.add(Row("x", tokens=10, interactive=True, deadline=LATE, share=long))
+    assert b.wait_ms(0.0, interactive=True) == pytest.approx(10)  # behind what started with it
+    assert b.wait_ms(0.0, interactive=True, share=long) == pytest.approx(1000)
+    assert items(b.take(0.0)[0]) == "xx"
+    b.done(None)
+    add(b, "a", 5)
+    add(b, "b", 5)
+    assert items(b.take(0.0)[0]) == "ab"
+
+
 class BatcherMachine(RuleBasedStateMachine):
     """Every row added leaves exactly once, in the order of its class; bounds hold at every step."""
 
@@ -211,8 +226,8 @@ class BatcherMachine(RuleBasedStateMachine):
     @invariant()
     def bounded_and_counted(self) -> None:
         assert len(self.b) == len(self.waiting) <= 8 and len(self.b.running) <= 4
-        assert self.b._interactive_tokens == sum(row.tokens for row in self.waiting if row.interactive)
-        assert self.b._batch_tokens == sum(row.tokens for row in self.waiting if not row.interactive)
+        assert self.b._interactive.tokens == sum(row.tokens for row in self.waiting if row.interactive)
+        assert self.b._batch.tokens == sum(row.tokens for row in self.waiting if not row.interactive)
 
 
 TestBatcherMachine = BatcherMachine.TestCase

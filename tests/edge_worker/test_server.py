@@ -536,6 +536,26 @@ def test_a_long_text_doesnt_fill_the_queue(tmp_path: Path) -> None:
     with_room(tmp_path, test, config={"batch": {"rows_waiting_max": 20}, "request": {"segments_in_flight_max": 16}})
 
 
+def test_parts_of_one_long_segment_dont_fill_the_queue_either(tmp_path: Path) -> None:
+    async def test(room: Room) -> None:
+        text = "cat " * 300
+        assert sorted((await room.text(text, budget_ms=100_000)).split()) == ["cat"] * 300
+
+    limits = {"segment": {"source_tokens_max": 8}, "request": {"segments_in_flight_max": 4}}
+    with_room(tmp_path, test, config={"batch": {"rows_waiting_max": 5}, **limits})
+
+
+def test_long_texts_are_bounded_together_and_short_ones_always_have_room(tmp_path: Path) -> None:
+    async def test(room: Room) -> None:
+        texts = ["The cat sat. " * 5] * 3 + ["the dog"] * 3
+        results = await asyncio.gather(*(room.translate(text) for text in texts), return_exceptions=True)
+        assert [type(result) for result in results] == [Translated, Translated, Overloaded] + [Translated] * 3
+        assert isinstance(results[2], Overloaded) and results[2].retry_after_ms
+        assert isinstance(await room.translate(texts[0]), Translated), "the room is free again"
+
+    with_room(tmp_path, test, config={"request": {"inline_characters_max": 40, "long_characters_max": 150}})
+
+
 def test_load_reports_tell_the_client(tmp_path: Path) -> None:
     async def test(room: Room) -> None:
         await room.until(lambda: room.peer.load is not None and room.peer.load.origin_ready == ("en-de",))

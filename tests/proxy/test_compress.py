@@ -86,6 +86,14 @@ async def test_members_and_frames_follow_each_other() -> None:
     assert await decompress(zstandard.compress(b"a") + zstandard.compress(b"b"), "zstd", 100) == b"ab"
 
 
+@pytest.mark.parametrize("coding", ["gzip", "zstd"])
+async def test_empty_members_and_frames_are_counted(coding: str) -> None:
+    empty = compress_now(b"", coding, LIMITS)
+    assert await decompress(empty * 63 + compress_now(BODY, coding, LIMITS), coding, 10_000) == BODY
+    with pytest.raises(InvalidRequest, match="64 parts"):
+        await decompress(empty * 100_000, coding, 10_000)
+
+
 @pytest.mark.parametrize("coding", ["deflate", "gzip, br", "compress", "nonsense"])
 async def test_other_codings_are_refused(coding: str) -> None:
     with pytest.raises(InvalidRequest) as refused:

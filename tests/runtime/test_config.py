@@ -106,3 +106,19 @@ def test_secrets_are_starred_out() -> None:
     assert shown["secret"] == "***" and shown["api_keys"] == "***"
     assert shown["name"] == "monkey" and list(shown["models"]) == ["m"]
     assert redacted(msgspec.structs.replace(config, secret=""))["secret"] == ""
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("port", "99999"),
+        ("port", "-1"),
+        ("admin_port", 70_000),
+        ("drain_timeout_s", "nan"),
+        ("keepalive_timeout_s", "-1"),
+        ("log_level", "loud"),
+    ],
+)
+def test_values_that_no_service_can_run_with_are_refused_by_name(key: str, value: object) -> None:
+    with pytest.raises(ConfigError, match=f"'{key}'"):
+        load_config(None, ServiceConfig, {key: value})

@@ -263,6 +263,38 @@ def test_run_prints_config_problems_and_exits_with_2(capsys: pytest.CaptureFixtu
     assert run(Demo(ServiceConfig(host="0.0.0.0"))) == EXIT_CONFIG
 
 
+async def test_it_stops_when_whoever_started_it_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, write = os.pipe()
+    with os.fdopen(read) as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        async with running(Demo(ServiceConfig(stop_with_stdin=True))) as service:
+            os.write(write, b"not a word of this counts")
+            assert await get(service.door + "/quick") == (200, b"quick")
+            os.close(write)
+            await asyncio.wait_for(service.task, TIMEOUT_S)
+            assert service.demo.log == ["start", "drain", "stop"]
+
+
+async def test_headers_that_trickle_in_are_cut_off() -> None:
+    async with running(Demo(ServiceConfig(keepalive_timeout_s=0.1))) as service:
+        for before in (b"", b"GET /quick HTTP/1.1\r\nHost: x\r\n\r\n"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(str(service.line["port"])))
+            writer.write(before + b"GET /quick HTT")
+            answer = await asyncio.wait_for(reader.read(), TIMEOUT_S)
+            assert answer.startswith(b"HTTP/1.1 200") == bool(before)
+            writer.close()
+
+
+async def test_a_wrong_config_found_at_the_start_is_no_crash(caplog: pytest.LogCaptureFixture) -> None:
+    class Wrong(Demo):
+        async def start(self) -> None:
+            raise ConfigError(["no such model"])
+
+    with pytest.raises(ConfigError, match="no such model"):
+        await run_service(Wrong(), stop=Stop(), announce=print)
+    assert not caplog.records
+
+
 async def test_no_address_and_no_bytes_of_strangers_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     async with running(Demo()) as service:
