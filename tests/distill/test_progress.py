@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 
+import pytest
 from rich.console import Console
 
 from nearsay.distill.progress import ProgressView, render
@@ -18,7 +19,8 @@ def test_a_report_tells_loss_speed_and_time_left() -> None:
         assert part in line
 
 
-def test_a_log_gets_plain_lines_and_a_terminal_a_live_one() -> None:
+def test_a_log_gets_plain_lines_and_a_terminal_a_live_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")  # a dumb one is never live
     for terminal in (False, True):
         out = io.StringIO()
         with ProgressView(Console(file=out, force_terminal=terminal, width=200)) as view:
