@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import urllib.request
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from nearsay import Client
 from nearsay.wire.errors import InvalidRequest
 from nearsay.wire.messages import STAGES
-from tests.e2e.stack import Stack, post
+from tests.e2e.stack import ROOT, Stack, post
 
 pytestmark = pytest.mark.e2e
 
@@ -130,3 +131,11 @@ def test_every_service_counts_its_stages(stack: Stack) -> None:
         assert stack[name].admin("/stats")["state"] == "ready"
     stages = {(row["stage"], row["tier"]) for row in stack["proxy"].admin("/stats")["stages"]}
     assert {("e2e", "origin"), ("decode", "origin"), ("unaccounted", "origin")} <= stages
+
+
+def test_the_readme_example_runs(stack: Stack, capsys: pytest.CaptureFixture[str]) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert len(blocks) == 1 and "http://127.0.0.1:8100" in blocks[0]
+    exec(blocks[0].replace("http://127.0.0.1:8100", stack["proxy"].url), {})
+    printed = capsys.readouterr().out
+    assert "Guten Morgen" in printed and "Draft" in printed and "SegmentDone" in printed
