@@ -25,7 +25,7 @@ FIRST_WORD_MAX = 24
 _LINE = re.compile(r"[^\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 _MARK = re.compile(r"\s*(?:(?:[-*+•·–—>#|]+|\d{1,3}[.)])[ \t]+)*")
 _FIRST_WORD = re.compile(r"\S+")
-_LAST_RESORT = (re.compile(r"[,;:、，；](?=\s|\Z)|[、，；]|\s[–—-]+(?=\s)"), re.compile(r"\s+"))
+_CUT_AFTER = (re.compile(r"[,;:、，；](?=\s|\Z)|[、，；]|\s[–—-]+(?=\s)"), re.compile(r"\s+"))
 _JOINERS = "\u200d\ufe0f\ufe0e"
 
 
@@ -114,8 +114,8 @@ def _line(text: str, start: int, end: int) -> _Line:
     match = _MARK.match(text, start, end)
     assert match is not None
     words = match.end()
-    if words >= end:  # nothing but marks: they are all there is to translate
-        words = start + (len(text[start:end]) - len(text[start:end].lstrip()))
+    if words >= end and (span := _stripped(text, start, end)):
+        words, _ = span  # nothing but marks: they are all there is to translate
     return _Line(start, end, words)
 
 
@@ -206,7 +206,7 @@ def _part(whole: Segment, span: tuple[int, int], gap: str) -> Segment:
 def _cut(text: str, low: int, high: int, *, last: bool) -> int:
     """The best place to cut in [low, high]: after clause punctuation, at a space, anywhere. The last such place, or
     the one nearest to the middle."""
-    for pattern in _LAST_RESORT:
+    for pattern in _CUT_AFTER:
         places = [match.end() for match in pattern.finditer(text, low, high)]
         if places:
             return places[-1] if last else min(places, key=lambda place: abs(place - (low + high) // 2))

@@ -89,7 +89,7 @@ def open_engine(entry: ModelEntry, *, device: Device = "auto", threads: int = 1)
         if entry.engine == "fxtranslate":
             from nearsay.text.process import ProcessEngine
 
-            return ProcessEngine(entry, device=device, threads=threads)
+            return ProcessEngine(entry, device=device)  # the native engine has one thread
     except ImportError as error:
         raise EngineUnavailable(entry.engine, f"can't be imported: {error}", extra="edge") from error
     raise ModelError(entry.path, f"engine {entry.engine!r} doesn't run in an edge worker")

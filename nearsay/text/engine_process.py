@@ -37,7 +37,7 @@ def main() -> None:
 
 def _open(opening: Any, answers: Any) -> LocalEngine | None:
     """The engine; None when it can't be had, and why has been written."""
-    plain, device, _threads = opening  # the native engine has one thread
+    plain, device = opening
     try:
         from nearsay.text.fx import FxEngine
 

@@ -13,7 +13,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import IO, Any
 
 import msgpack
@@ -31,9 +30,9 @@ LENGTH_BYTES = 4
 class ProcessEngine:
     """`LocalEngine` whose work is done elsewhere. Opening it raises what the engine's own opening raises."""
 
-    def __init__(self, entry: ModelEntry, *, device: Device = "auto", threads: int = 1) -> None:
+    def __init__(self, entry: ModelEntry, *, device: Device = "auto") -> None:
         self._engine = entry.engine
-        self._opening = [_plain(entry), device, threads]
+        self._opening = [_plain(entry), device]
         self._process: subprocess.Popen[bytes] | None = None
         self.info, self.batch_max = self._start()
 
@@ -73,13 +72,12 @@ class ProcessEngine:
         assert self._process is not None and self._process.stdin is not None and self._process.stdout is not None
         try:
             write_frame(self._process.stdin, question)
-            answer = read_frame(self._process.stdout)
+            return read_frame(self._process.stdout)
         except (BrokenPipeError, EOFError):
             died = self._process
             died.kill()
             self.close()
             raise EngineDied(self._engine, died.returncode) from None
-        return answer
 
 
 def write_frame(pipe: IO[bytes], value: object) -> None:
@@ -106,7 +104,5 @@ def entry_of(plain: dict[str, Any]) -> ModelEntry:
 
 def _plain(entry: ModelEntry) -> dict[str, Any]:
     bare = msgspec.structs.replace(entry, sha256={})  # checked on this side, and its keys are paths
-    plain: dict[str, Any] = msgspec.to_builtins(
-        bare, enc_hook=lambda value: str(value) if isinstance(value, Path) else value
-    )
+    plain: dict[str, Any] = msgspec.to_builtins(bare, enc_hook=str)  # paths
     return plain

