@@ -18,6 +18,7 @@ from nearsay.wire.messages import Message, ServedTier, Translated, Update, lengt
 from proxy.core.attempts import Attempts
 from proxy.core.endpoint import Endpoint, Outcome, pair_name
 from proxy.core.limits import AttemptLimits
+from proxy.core.routing_config import DEFAULT_TENANT
 from proxy.core.stages import Timeline
 from proxy.edges import EdgePool
 from proxy.request import ValidRequest
@@ -33,6 +34,8 @@ class Call:
     id: str
     timeline: Timeline
     traceparent: str = ""
+    tenant: str = DEFAULT_TENANT
+    country: str = ""  # of the client, as far as it is known: ISO 3166-1 alpha-2
 
 
 class TranslateService:
