@@ -40,7 +40,8 @@ class Link:
         secrets: Collection[str] = (),
         on_change: Callable[[Link], None] | None = None,
     ) -> None:
-        """`on_change` is called when the link comes up, with each load report, on go-away and at the end."""
+        """`on_change` is called when the link comes up, with each load report and measured round trip, on go-away and at
+        the end."""
         self.load: LoadReport | None = None
         self.closed = False
         self.reason = ""  # why it ended
@@ -72,6 +73,11 @@ class Link:
     def leaving(self) -> bool:
         """The peer sent go-away."""
         return self._session.peer_leaving
+
+    @property
+    def rtt_s(self) -> float | None:
+        """Round trip to the peer in seconds, None while it isn't known."""
+        return self._session.rtt_s
 
     @property
     def in_flight(self) -> int:
@@ -225,7 +231,7 @@ class Link:
             case ev.Load(report=report):
                 self.load = report
                 self._changed()
-            case _:  # Up, GoAway: the session knows
+            case _:  # Up, GoAway, Timed: the session knows
                 self._changed()
 
     def _opened(self, stream: Stream) -> None:
