@@ -40,8 +40,7 @@ class Link:
         secrets: Collection[str] = (),
         on_change: Callable[[Link], None] | None = None,
     ) -> None:
-        """`on_change` is called when the link comes up, with each load report and measured round trip, on go-away and at
-        the end."""
+        """`on_change` is called when the link is up, with each load report and round trip, on go-away, at the end."""
         self.load: LoadReport | None = None
         self.closed = False
         self.reason = ""  # why it ended

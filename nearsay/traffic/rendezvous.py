@@ -2,8 +2,8 @@
 
 Decides: in which order nodes are asked for a key, and how many requests a node may hold before the key goes on.
 Must not know: what a key or a node is, clocks, chance.
-Invariants: a node that leaves moves only its own keys, one that joins takes keys only to itself; `capacity` nodes' worth
-always has room for one request more, so a node under it can be found.
+Invariants: a node that leaves moves only its own keys, one that joins takes keys only to itself; all nodes at
+`capacity` would hold more than there is, so one under it can always be found.
 Thaler, Ravishankar, "Using Name-Based Mappings to Increase Hit Rates", IEEE/ACM ToN 6(1), 1998. The bound is Mirrokni,
 Thorup, Zadimoghaddam, "Consistent Hashing with Bounded Loads", SODA 2018.
 """
@@ -20,7 +20,7 @@ SLACK = 8  # requests that a node may always have: with little load, moving a ke
 
 
 def key_of(*parts: str) -> int:
-    """64 bits that are the same in every process, unlike `hash`. Parts are kept apart: ("ab", "c") is not ("a", "bc")."""
+    """64 bits, the same in every process, unlike `hash`. Parts are kept apart: ("ab", "c") is not ("a", "bc")."""
     whole = "".join([f"{len(part)}:{part}" for part in parts])
     return int.from_bytes(blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
 

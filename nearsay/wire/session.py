@@ -152,7 +152,7 @@ class Session(SendingHalf):
         self._out.pong(frame[1])
 
     def _on_pong(self, events: list[ev.Event], frame: list[Any], now: float) -> None:
-        """Any packet shows that the peer lives; the pong is the cheapest one to ask for, and says how far away it is."""
+        """Any packet shows that the peer lives; the pong is the cheapest to ask for, and says how far away it is."""
         if self._round_trip.answered(frame[1], now):
             events.append(ev.Timed())
 

@@ -45,9 +45,7 @@ class Endpoint:
         self._edge_cost = PeakEwma(tau_s, now)
         self._origin_cost = PeakEwma(tau_s, now)
 
-    def update(
-        self, *, up: bool, hello: Hello | None, load: LoadReport | None, rtt_s: float | None = None
-    ) -> None:
+    def update(self, *, up: bool, hello: Hello | None, load: LoadReport | None, rtt_s: float | None = None) -> None:
         """Take in what the link says now.
 
         What the edge serves is kept while it is away, and what it could ever get from an origin until it restarts: an
