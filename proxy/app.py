@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
+import signal
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import msgspec
 from aiohttp import web
 
 from nearsay.runtime.clock import Clock
@@ -19,10 +21,13 @@ from nearsay.runtime.metrics import Metrics
 from nearsay.runtime.service import run
 from nearsay.runtime.tasks import Tasks
 from nearsay.wire.messages import Hello
-from proxy.config import ProxyConfig, check
+from proxy.config import ProxyConfig, check, routing_of
+from proxy.core.fleet_view import view
+from proxy.core.routing_check import Routing, named
 from proxy.edges import EdgePool
 from proxy.handlers import Handlers
 from proxy.link_door import LinkDoor
+from proxy.routing_file import RoutingFile
 from proxy.service import TranslateService
 
 
@@ -50,12 +55,25 @@ class Proxy:
         self.lifecycle = Lifecycle()
         self.metrics = Metrics(self.name)
         self._instance = new_id()
+        self._clock = clock
         self._tasks = Tasks()
-        peers = [
-            Peer(url, hello=self._to_edge, tasks=self._tasks, limits=config.link, clock=clock, connect=connect, rng=rng)
-            for url in dict.fromkeys(config.edges)
-        ]
-        self.pool = EdgePool(peers, config.attempts, metrics=self.metrics, clock=clock, chance=rng.randrange)
+        self._routing = RoutingFile(config.routing, self._apply, self.metrics) if config.routing is not None else None
+
+        def new_peer(url: str) -> Peer:
+            return Peer(
+                url, hello=self._to_edge, tasks=self._tasks, limits=config.link, clock=clock, connect=connect, rng=rng
+            )
+
+        self.pool = EdgePool(
+            named(routing_of(config)) if self._routing is None else self._routing.routing,
+            new_peer,
+            config.attempts,
+            drain_s=config.drain_timeout_s,
+            tasks=self._tasks,
+            metrics=self.metrics,
+            clock=clock,
+            chance=rng.randrange,
+        )
         self.service = TranslateService(
             self.pool,
             config.attempts,
@@ -88,9 +106,21 @@ class Proxy:
         """Routes of the service port."""
         return self._handlers.routes()
 
+    def admin_routes(self) -> list[web.RouteDef]:
+        """Routes of the admin port beside those that every service has."""
+        return [web.get("/routing", self._show_routing)]
+
     async def start(self) -> None:
         """Connect to the edges and wait a moment for the first; without one, requests get 503 until it comes."""
+        if self._routing is not None:
+            self._tasks.spawn(self._routing.watch(), name="watch the routing file")
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.reload)
         await self.pool.start(self.config.start_wait_s)
+
+    def reload(self) -> None:
+        """Read again what may change while it runs: SIGHUP."""
+        if self._routing is not None:
+            self._tasks.spawn(self._routing.reload(), name="reload")
 
     async def drain(self) -> None:
         """Let the requests in flight finish; new ones are refused by the lifecycle's state."""
@@ -105,6 +135,15 @@ class Proxy:
         """Close every link and end every task."""
         await self.pool.close()
         await self._tasks.close()
+
+    async def _apply(self, routing: Routing) -> None:
+        """A new routing config, whole."""
+        await self.pool.apply(routing)
+
+    async def _show_routing(self, _: web.Request) -> web.Response:
+        problems = [] if self._routing is None else self._routing.problems
+        shown = msgspec.json.encode({"problems": problems, "fleet": view(self.pool.fleet, self._clock())})
+        return web.Response(body=shown, content_type="application/json")
 
     def _to_edge(self) -> Hello:
         return Hello("proxy", instance=self._instance, state=self.lifecycle.state, secret=self.config.secret)

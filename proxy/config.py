@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
+from pathlib import Path
 
 from nearsay.runtime.config import ConfigError, Port, Seconds, ServiceConfig
 from nearsay.wire.limits import LinkLimits
 from proxy.core.limits import AnswerLimits, AttemptLimits, RequestLimits
+from proxy.core.routing_config import DEFAULT_REGION, Region, RoutingConfig
 
 
 class ProxyConfig(ServiceConfig, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -14,7 +16,8 @@ class ProxyConfig(ServiceConfig, frozen=True, forbid_unknown_fields=True, kw_onl
 
     port: Port = 8100  # 0 = any free port
     admin_port: Port = 8101
-    edges: tuple[str, ...] = ("ws://127.0.0.1:8110/link",)
+    edges: tuple[str, ...] = ("ws://127.0.0.1:8110/link",)  # of the one region `default`
+    routing: Path | None = None  # TOML file of regions, in place of `edges`; read again when it changes, and at SIGHUP
     keys: tuple[str, ...] = ()  # none = any key is accepted, on loopback only
     in_flight_max: int = 1024  # requests being answered; more are shed
     start_wait_s: Seconds = 5.0  # for a first edge before the proxy calls itself ready
@@ -22,13 +25,18 @@ class ProxyConfig(ServiceConfig, frozen=True, forbid_unknown_fields=True, kw_onl
     request: RequestLimits = RequestLimits()
     attempts: AttemptLimits = AttemptLimits()
     answer: AnswerLimits = AnswerLimits()
-    link: LinkLimits = LinkLimits(backoff_max_s=1.0)
+    link: LinkLimits = LinkLimits(backoff_max_s=1.0, ping_interval_s=1.0)  # a ping measures how far a region is
+
+
+def routing_of(config: ProxyConfig) -> RoutingConfig:
+    """What a proxy without a routing file goes by: one region, with no limit of its own."""
+    return RoutingConfig(regions={DEFAULT_REGION: Region(edges=config.edges, in_flight_max=config.in_flight_max)})
 
 
 def check(config: ProxyConfig) -> ProxyConfig:
     """The rules that hold between fields. Raises ConfigError."""
     problems = []
-    if not config.edges:
+    if not config.edges and config.routing is None:
         problems.append("edges: at least one url such as 'ws://127.0.0.1:8110/link' is needed")
     if not config.keys and not is_loopback(config.host):
         problems.append(f"keys: at least one is needed to listen on {config.host}; without keys only loopback is")

@@ -170,7 +170,8 @@ class Handlers:
         translations = render.translations(answer)
         rendered = self._clock()
         stages_ms = call.timeline.stages_ms(answer, rendered)
-        return render.envelope(translations, stages_ms, call.id), stages_ms, rendered
+        body = render.envelope(translations, stages_ms, call.id, region=call.region, routing=call.routing)
+        return body, stages_ms, rendered
 
     async def _encode(self, request: web.Request, body: bytes, headers: dict[str, str]) -> bytes:
         """The body in the coding that the client likes best, if it is large enough to gain by it."""

@@ -63,7 +63,10 @@ class LinkDoor:
         answer = await self._service.translate(valid, call, stream.send if valid.stream else None)
         done = self._clock()
         stages_ms, e2e_ms = timeline.stages_ms(answer, done), timeline.e2e_ms(done)
-        await stream.finish(msgspec.structs.replace(answer, stages_ms=stages_ms, accounted_ms=e2e_ms))
+        told = msgspec.structs.replace(
+            answer, stages_ms=stages_ms, accounted_ms=e2e_ms, region=call.region, routing=call.routing
+        )
+        await stream.finish(told)
         self._service.report(valid, answer, stages_ms, e2e_ms)
 
     def _count(self, code: str) -> None:

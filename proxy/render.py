@@ -13,9 +13,15 @@ def translations(answer: Translated) -> bytes:
     return orjson.dumps([_translation(translation) for translation in answer.translations])
 
 
-def envelope(translations: bytes, stages_ms: dict[str, float], request_id: str) -> bytes:
-    """The whole answer around a rendered array: rendering is timed, so it comes before the times are written."""
+def envelope(
+    translations: bytes, stages_ms: dict[str, float], request_id: str, *, region: str = "", routing: str = ""
+) -> bytes:
+    """The whole answer around a rendered array: rendering is timed, so it comes before the times are written.
+
+    `region` answered, by the config that `routing` names.
+    """
     tail = b',"stages_ms":' + orjson.dumps(stages_ms) + b',"request_id":' + orjson.dumps(request_id)
+    tail += b',"region":' + orjson.dumps(region) + b',"routing":' + orjson.dumps(routing)
     return b'{"translations":' + translations + tail + b"}"
 
 

@@ -17,6 +17,8 @@ import orjson
 from nearsay.wire.errors import InvalidRequest
 from nearsay.wire.messages import Priority, Tier, Translate
 from proxy.core.catalogue import Catalogue
+from proxy.core.endpoint import pair_name
+from proxy.core.fleet import Features
 from proxy.core.limits import RequestLimits
 
 # An escape of half a surrogate pair may be in there: orjson refuses it without saying in which string.
@@ -56,6 +58,19 @@ class ValidRequest(msgspec.Struct, frozen=True):
     segments: bool
     session: str
     chars: int  # code points of all texts
+
+    def features(self, *, tenant: str, country: str) -> Features:
+        """What of it decides its region."""
+        return Features(
+            pair=pair_name(self.source, self.target),
+            tier=self.tier,
+            priority=self.priority,
+            chars=self.chars,
+            tenant=tenant,
+            country=country,
+            session=self.session,
+            deadline_ms=self.deadline_ms,
+        )
 
     def message(
         self, *, request_id: str, budget_ms: float, attempt: int, attempts_left: int, traceparent: str

@@ -43,6 +43,8 @@ class Result(msgspec.Struct, frozen=True):
     translations: tuple[Translation, ...]
     stages_ms: dict[str, float]
     request_id: str
+    region: str = ""  # where it was translated
+    routing: str = ""  # version@hash of the routing config that sent it there
 
     @property
     def text(self) -> str:
@@ -112,6 +114,8 @@ def result_of(message: Translated, request_id: str) -> Result:
         translations=msgspec.convert(message.translations, tuple[Translation, ...], from_attributes=True),
         stages_ms=message.stages_ms,
         request_id=request_id,
+        region=message.region,
+        routing=message.routing,
     )
 
 

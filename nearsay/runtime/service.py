@@ -10,7 +10,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -55,6 +55,14 @@ class Service(Protocol):
         """Release everything; called exactly once, also when `start` failed or was never reached."""
 
 
+@runtime_checkable
+class HasAdminRoutes(Protocol):
+    """A service that shows more on its admin port than all do."""
+
+    def admin_routes(self) -> Iterable[web.AbstractRouteDef]:
+        """Routes of the admin port."""
+
+
 class Stop:
     """Asked once: drain. Asked twice: don't wait for the drain."""
 
@@ -95,7 +103,10 @@ async def run_service(
     stop = stop or _stop_on_signals()
     announce = announce or partial(print, flush=True)  # whoever waits for the line reads a pipe
     tasks = Tasks()
-    admin = await _runner(admin_routes(config, service.lifecycle, service.metrics), config)
+    shown: list[web.AbstractRouteDef] = [*admin_routes(config, service.lifecycle, service.metrics)]
+    if isinstance(service, HasAdminRoutes):
+        shown += service.admin_routes()
+    admin = await _runner(shown, config)
     door = await _runner(service.routes(), config, service.lifecycle)
     try:
         if config.stop_with_stdin:

@@ -195,6 +195,8 @@ class Translated(Message, frozen=True):
     translations: tuple[TranslatedText, ...]
     stages_ms: dict[str, float]
     accounted_ms: float  # edge wall time from message read to answer written
+    region: str = ""  # which one answered; the proxy says so
+    routing: str = ""  # and by which routing config: version@hash
 
 
 # ---- id rooms: edge -> origin ----------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from proxy.core.standing import Standing, Turn
 
 Kind = Literal["edge", "origin"]  # of the time a request takes, as in Endpoint
 KINDS: tuple[Kind, ...] = ("edge", "origin")
+ClassKey = tuple[str, str, str, str, str]  # pair, kind, priority, tenant, country; the last two where rules name them
 CLASSES_MAX = 4096  # kinds of requests whose regions are remembered; beyond, all are worked out anew
 TENANT = 3  # where it stands in a class's key
 BASE_CHARS = 32  # a request's work that doesn't depend on its length
@@ -92,7 +93,7 @@ class Fleet:
         self.label = label  # version and hash, as answers carry it
         self.regions: dict[str, RegionState] = {}
         self.since_probe = 0  # requests sent since the last one that only went to measure
-        self._classes: dict[tuple[str, ...], RequestClass] = {}
+        self._classes: dict[ClassKey, RequestClass] = {}
         self.apply(config, label, ())
 
     def apply(self, config: RoutingConfig, label: str, endpoints: Iterable[Endpoint]) -> None:
@@ -108,8 +109,12 @@ class Fleet:
         known = self._classes
         self.config, self.label, self.regions, self._classes = config, label, regions, {}
         for key, before in known.items():
-            if before.home in regions and (not key[TENANT] or key[TENANT] in config.tenants):
-                self._class(key).home = before.home
+            self.remember(before.home, key)
+
+    def remember(self, home: str, key: ClassKey) -> None:
+        """Keep where a class goes, if the config still has both."""
+        if home in self.regions and (not key[TENANT] or key[TENANT] in self.config.tenants):
+            self._class(key).home = home
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
@@ -123,8 +128,8 @@ class Fleet:
         country = features.country if features.country in config.residency or not features.country else "-"
         return self._class((features.pair, features.kind, features.priority, tenant, country))
 
-    def classes(self) -> Mapping[tuple[str, ...], RequestClass]:
-        """Those met since the config changed, by pair, kind, priority, tenant, country."""
+    def classes(self) -> Mapping[ClassKey, RequestClass]:
+        """Those met since the config changed."""
         return self._classes
 
     def see(self, endpoint: Endpoint, now: float) -> Turn | None:
@@ -167,7 +172,7 @@ class Fleet:
             times = self.regions[region].times[features.kind]
             times.observe(run_s=run_s, wait_s=wait_ms / 1e3, depth=depth, now=now)
 
-    def _class(self, key: tuple[str, ...]) -> RequestClass:
+    def _class(self, key: ClassKey) -> RequestClass:
         known = self._classes.get(key)
         if known is None:
             if len(self._classes) >= CLASSES_MAX:
