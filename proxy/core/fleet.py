@@ -199,7 +199,7 @@ class Fleet:
             rules["residency"] = config.residency[country]
         elif config.residency and not country:
             # It might be one that is pinned: only the region for clients of unknown place is surely allowed.
-            rules["residency"] = (config.default_region or next(iter(config.regions)),)
+            rules["unknown"] = (config.default_region or next(iter(config.regions)),)
         if pair in config.pairs and config.pairs[pair].regions:
             rules["pair"] = config.pairs[pair].regions
         return rules

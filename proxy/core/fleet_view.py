@@ -11,9 +11,10 @@ import msgspec
 
 from nearsay.traffic.service_time import ServiceTime
 from nearsay.wire.messages import State
+from proxy.core.distance import prior_rtt_ms
 from proxy.core.endpoint import Endpoint
 from proxy.core.fleet import Fleet, Kind, RegionState
-from proxy.core.routing_config import RoutingConfig
+from proxy.core.routing_config import Region, RoutingConfig
 
 
 class EndpointView(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +82,29 @@ def view(fleet: Fleet, now: float) -> FleetView:
         homes=tuple(HomeView(*key, known.home) for key, known in fleet.classes().items()),
         since_probe=fleet.since_probe,
     )
+
+
+def assumed(config: RoutingConfig, label: str, pair: str, here: tuple[float, float] | None) -> FleetView:
+    """A fleet that nobody has seen: every edge up, idle and serving `pair`, as far from `here` as its region is."""
+
+    def edge(name: str, region: Region) -> EndpointView:
+        away_ms = None if here is None or region.location is None else prior_rtt_ms(here, region.location)
+        return EndpointView(
+            name=name,
+            up=True,
+            state="ready",
+            in_flight=0,
+            rtt_ms=away_ms,
+            edge_pairs=(pair,),
+            origin_pairs=(pair,),
+            origin_ready=(pair,),
+        )
+
+    regions = {
+        name: RegionView(endpoints=tuple(edge(url, region) for url in region.edges), available=True)
+        for name, region in config.regions.items()
+    }
+    return FleetView(label=label, config=config, regions=regions)
 
 
 def restored(shown: FleetView, now: float, config: RoutingConfig | None = None) -> Fleet:
