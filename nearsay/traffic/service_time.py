@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from math import exp
 
-RUN_TAU_S = 10.0
-WAIT_TAU_S = 3.0
+RUN_TAU_S = 3.0
+WAIT_TAU_S = 0.5  # of the last answers: a crowd is there within a second
+SILENCE_TAU_S = 3.0  # how fast the waiting is forgotten while nothing answers
 SHARE_MAX = 0.5  # of one answer in an estimate: however rare answers are, one of them is not the truth
 
 
@@ -50,7 +51,7 @@ class ServiceTime:
         """Waiting that each request in flight adds."""
         if not self.waited_s or self.observed_at is None:
             return 0.0
-        return self.waited_s / self.depth * exp(-max(0.0, now - self.observed_at) / WAIT_TAU_S)
+        return self.waited_s / self.depth * exp(-max(0.0, now - self.observed_at) / SILENCE_TAU_S)
 
 
 def _share(passed_s: float, tau_s: float) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 
-SAMPLES = 5
+SAMPLES = 3
 
 
 class RoundTrip:

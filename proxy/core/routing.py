@@ -32,7 +32,7 @@ _ORDER: Mapping[Grade, int] = {"open": 0, "due": 0, "busy": 1, "away": 2}
 UNKNOWN_RTT_S = 1.0  # what a region counts as whose distance nobody has measured yet
 DEADLINE_SHARE = 0.5  # of a batch request's deadline that a cheap region may be expected to need
 PROBE_EVERY = 100  # at most one request in so many goes where it isn't expected back first, to measure
-PROBE_AGE_S = 5.0  # and only to a region that has answered nothing for so long
+PROBE_AGE_S = 2.0  # and only to a region that has answered nothing for so long
 
 
 class Option(msgspec.Struct, frozen=True):
