@@ -128,7 +128,7 @@ def regions_table(stats: ServiceStats) -> list[Table]:
         return []
     table = Table(title="regions", title_justify="left")
     table.add_column("region")
-    for column in ("edges up", "ms away", "requests", "spilled in", "probes", "left", "returned"):
+    for column in ("edges", "ms away", "requests", "spilled", "probes", "left", "returned"):
         table.add_column(column, justify="right")
     for region, of in sorted(found.items()):
         spilled = sum(count for name, count in of.items() if name.startswith("routed spill"))
