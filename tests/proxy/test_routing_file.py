@@ -102,6 +102,11 @@ async def test_comments_change_nothing(watched: Watched) -> None:
     assert watched.applied == []
 
 
+@pytest.mark.parametrize("example", ["config/routing.toml", "regions/routing.toml"])
+def test_the_examples_are_good(example: str) -> None:
+    assert load(Path(__file__).parents[2] / "infra" / example).config.regions.keys() == {"eu", "us", "ap"}
+
+
 def test_what_can_not_be_read_is_told(tmp_path: Path) -> None:
     path = tmp_path / "routing.toml"
     with pytest.raises(ConfigError, match=r"routing.toml: No such file"):
