@@ -152,7 +152,7 @@ class Fleet:
         region = self.regions.get(endpoint.region)
         if region is None:
             return None
-        ok = None if outcome == "ignored" else outcome == "ok"
+        ok = True if outcome == "ok" else False if outcome == "failed" else None
         return region.standing.ended(ok, now, self.config.spill.recovery_s)
 
     def answered(

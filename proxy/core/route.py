@@ -66,13 +66,15 @@ class Route:
         return Unavailable(detail, code="edge_unavailable", retry_after_ms=retry_after_ms)
 
     def began(self, endpoint: Endpoint) -> str:
-        """An attempt goes there; why, as Decision.why, but for the region that it spilled to at the last moment."""
+        """An attempt goes there; why: as Decision.why, "spill_load" when the first region's edges had no room for it,
+        "retry" when it isn't the first."""
         assert self.decision is not None, "asked first"
-        decision, region = self.decision, self._fleet.regions[endpoint.region]
-        self._depths[endpoint.name] = region.in_flight
+        decision = self.decision
         why = decision.why if endpoint.region == decision.region else "spill_load"
         self._fleet.took(self.features, endpoint.region, home=decision.home, probe=why == "probe")
-        return why
+        first = not self._depths
+        self._depths[endpoint.name] = self._fleet.regions[endpoint.region].in_flight
+        return why if first else "retry"
 
     def ended(self, endpoint: Endpoint, outcome: Outcome, now: float) -> Turn | None:
         """It ended; what became of its region by that."""

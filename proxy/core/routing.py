@@ -8,8 +8,8 @@ has no edge for the request isn't one.
 
 A request goes where it is expected back first: round trip + waiting + run time. Each class of requests has a home, its
 fastest region by distance and run time alone, which another one must beat by `spill.margin_ms`; load moves single
-requests, never the home, so that nothing flaps while two regions share a load. Batch work prefers the cheapest region
-that is expected to meet half its deadline.
+requests, never the home, so that nothing flaps while two regions share a load. A session stays at home, where its state
+is, until that is full or not well. Batch work prefers the cheapest region that is expected to meet half its deadline.
 """
 
 from __future__ import annotations
@@ -174,7 +174,10 @@ def _rank(option: Option, features: Features, home: str, spill: Spill) -> tuple[
     order = _ORDER[option.grade]
     if order == 1:  # equals, whatever their distance: the emptier one
         return option.lacks_origin, order, option.utilisation, option.expected_ms
-    expected_ms = option.expected_ms + (0.0 if option.region == home else spill.margin_ms)
+    away = option.region != home
+    expected_ms = option.expected_ms + (spill.margin_ms if away else 0.0)
+    if features.session:
+        return option.lacks_origin, order, away, expected_ms
     if features.priority == "interactive":
         return option.lacks_origin, order, expected_ms
     late = option.expected_ms > features.deadline_ms * DEADLINE_SHARE

@@ -70,6 +70,7 @@ async def test_a_refused_attempt_goes_on_in_the_next_region(tmp_path: Path) -> N
     async with regional(tmp_path, CHEAP_FIRST, FakeEdge(), FakeEdge(refuse(Overloaded()))) as room:
         status, answer, _ = await room.post(BATCH)
         assert (status, answer["region"]) == (200, "eu")
+        assert counted(room, "routed") == {"routed{region=us,why=cheapest}": 1.0, "routed{region=eu,why=retry}": 1.0}
 
 
 RESIDENT = CHEAP_FIRST + '[tenants.default]\nregions = ["us"]\n'

@@ -99,6 +99,13 @@ class TestLoad:
         gone = [send(fleet, session="s") for _ in range(11)]
         assert [d.region for d in gone] == ["eu"] * 10 + ["us"]
 
+    def test_nor_does_waiting_move_a_session(self) -> None:
+        fleet = fleet_of({"eu": 10.0, "us": 90.0})
+        answer(fleet, "eu", run_ms=10.0, wait_ms=5000.0, depth=9)
+        assert (send(fleet).region, send(fleet, session="s").region) == ("us", "eu")
+        down(fleet, "eu", 1.0)
+        assert send(fleet, 1.0, session="s").region == "us"
+
     def test_waiting_counts_from_the_first_request_on(self) -> None:
         """5 ms for each in flight: the 16th would wait for longer than the other region is away."""
         fleet = fleet_of({"eu": 10.0, "us": 85.0})
