@@ -76,7 +76,7 @@ class RoutingFile:
             if routing == self.routing:
                 return
             await self._apply(routing)
-            _log.warning("routing is %s now, it was %s", routing.label, self.routing.label)
+            _log.info("routing is %s now, it was %s", routing.label, self.routing.label)
             self.routing = routing
 
 

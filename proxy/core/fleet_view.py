@@ -24,7 +24,7 @@ class EndpointView(msgspec.Struct, frozen=True, kw_only=True):
     up: bool
     state: State
     in_flight: int
-    rtt_ms: float | None
+    rtt_s: float | None
     edge_pairs: tuple[str, ...] = ()
     origin_pairs: tuple[str, ...] = ()
     origin_ready: tuple[str, ...] = ()
@@ -33,8 +33,8 @@ class EndpointView(msgspec.Struct, frozen=True, kw_only=True):
 class TimesView(msgspec.Struct, frozen=True, kw_only=True):
     """How long requests of one kind take in a region. `age_s`: of the last answer."""
 
-    run_ms: float
-    waited_ms: float
+    run_s: float
+    waited_s: float
     depth: float
     age_s: float
 
@@ -88,13 +88,13 @@ def assumed(config: RoutingConfig, label: str, pair: str, here: tuple[float, flo
     """A fleet that nobody has seen: every edge up, idle and serving `pair`, as far from `here` as its region is."""
 
     def edge(name: str, region: Region) -> EndpointView:
-        away_ms = None if here is None or region.location is None else prior_rtt_ms(here, region.location)
+        away_s = None if here is None or region.location is None else prior_rtt_ms(here, region.location) / 1e3
         return EndpointView(
             name=name,
             up=True,
             state="ready",
             in_flight=0,
-            rtt_ms=away_ms,
+            rtt_s=away_s,
             edge_pairs=(pair,),
             origin_pairs=(pair,),
             origin_ready=(pair,),
@@ -142,7 +142,7 @@ def _restore(region: RegionState, shown: RegionView, now: float) -> None:
     for kind, times in shown.times.items():
         own = region.times[kind]
         own.observed_at = now - times.age_s
-        own.run_s, own.waited_s, own.depth = times.run_ms / 1e3, times.waited_ms / 1e3, times.depth
+        own.run_s, own.waited_s, own.depth = times.run_s, times.waited_s, times.depth
 
 
 def _endpoint_view(endpoint: Endpoint) -> EndpointView:
@@ -151,7 +151,7 @@ def _endpoint_view(endpoint: Endpoint) -> EndpointView:
         up=endpoint.up,
         state=endpoint.state,
         in_flight=endpoint.in_flight,
-        rtt_ms=None if endpoint.rtt_s is None else endpoint.rtt_s * 1e3,
+        rtt_s=endpoint.rtt_s,
         edge_pairs=tuple(sorted(endpoint.edge_pairs)),
         origin_pairs=tuple(sorted(endpoint.origin_pairs)),
         origin_ready=tuple(sorted(endpoint.origin_ready)),
@@ -161,7 +161,7 @@ def _endpoint_view(endpoint: Endpoint) -> EndpointView:
 def _endpoint(shown: EndpointView, now: float) -> Endpoint:
     made = Endpoint(shown.name, tau_s=1.0, failure_cost_s=0.0, now=now)
     made.up, made.state, made.in_flight = shown.up, shown.state, shown.in_flight
-    made.rtt_s = None if shown.rtt_ms is None else shown.rtt_ms / 1e3
+    made.rtt_s = shown.rtt_s
     made.edge_pairs, made.origin_pairs = frozenset(shown.edge_pairs), frozenset(shown.origin_pairs)
     made.origin_ready = frozenset(shown.origin_ready)
     return made
@@ -169,8 +169,8 @@ def _endpoint(shown: EndpointView, now: float) -> Endpoint:
 
 def _times_view(times: ServiceTime, now: float) -> TimesView:
     return TimesView(
-        run_ms=times.run_s * 1e3,
-        waited_ms=times.waited_s * 1e3,
+        run_s=times.run_s,
+        waited_s=times.waited_s,
         depth=times.depth,
         age_s=0.0 if times.observed_at is None else now - times.observed_at,
     )

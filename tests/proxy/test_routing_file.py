@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
 from pathlib import Path
 
 import pytest
+from aiohttp.test_utils import make_mocked_request
 
 from nearsay.runtime.config import ConfigError
 from nearsay.runtime.metrics import Metrics
@@ -132,3 +134,8 @@ async def test_a_hangup_reloads_the_running_proxy_and_the_admin_port_tells(tmp_p
         room.proxy.reload()
         await room.until(lambda: bool(room.proxy._routing and room.proxy._routing.problems))
         assert (await room.post({}))[1]["routing"].startswith("two@")
+        [route] = room.proxy.admin_routes()
+        answer = await route.handler(make_mocked_request("GET", "/routing"))  # type: ignore[call-arg,misc]
+        shown = json.loads(answer.body)  # type: ignore[union-attr,arg-type]
+        assert shown["fleet"]["label"].startswith("two@")
+        assert len(shown["problems"]) == 2 and "version" in shown["problems"][1]
