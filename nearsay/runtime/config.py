@@ -36,6 +36,8 @@ class ServiceConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     admin_host: str = "127.0.0.1"
     admin_port: Port = 0
     secret: str = ""  # links must show it; "" is for loopback only
+    trusted_hops: tuple[str, ...] = ()  # networks of our own load balancers: their word on a client's address counts
+    proxy_protocol: bool = False  # each connection from a trusted hop begins with a PROXY header (v1 or v2)
     drain_timeout_s: Seconds = 20.0
     keepalive_timeout_s: Seconds = 75.0  # for the next request's headers to arrive, also the first one's
     stop_with_stdin: bool = False  # drain when stdin ends: the process that holds its other end has gone

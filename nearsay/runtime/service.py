@@ -19,7 +19,9 @@ from nearsay.runtime.admin import admin_routes
 from nearsay.runtime.config import ConfigError, ServiceConfig
 from nearsay.runtime.lifecycle import Lifecycle
 from nearsay.runtime.metrics import Metrics
+from nearsay.runtime.preface import PrefacedRunner
 from nearsay.runtime.tasks import Tasks
+from nearsay.wire.hops import TrustedHops
 
 _log = logging.getLogger(__name__)
 _http_log = logging.getLogger("nearsay.http")
@@ -129,9 +131,19 @@ async def run_service(
 
 
 def check_doors(config: ServiceConfig) -> None:
-    """Refuse a service port that strangers can reach without a secret. Raises ConfigError."""
+    """Refuse a service port that strangers can reach without a secret, and hops that are none. Raises ConfigError."""
+    problems = []
     if not config.secret and not _is_loopback(config.host):
-        raise ConfigError([f"'host' {config.host} is not loopback: set 'secret', or bind 127.0.0.1"])
+        problems.append(f"'host' {config.host} is not loopback: set 'secret', or bind 127.0.0.1")
+    try:
+        hops = TrustedHops(config.trusted_hops)
+    except ValueError as error:
+        problems.append(f"'trusted_hops': {error}")
+    else:
+        if config.proxy_protocol and not hops:
+            problems.append("'proxy_protocol' needs 'trusted_hops': the networks that it is taken from")
+    if problems:
+        raise ConfigError(problems)
 
 
 async def _started(service: Service, stop: Stop, tasks: Tasks) -> bool:
@@ -188,7 +200,10 @@ async def _runner(
             response.force_close()
 
     app.on_response_prepare.append(close_when_draining)
-    runner = web.AppRunner(
+    make: Callable[..., web.AppRunner] = web.AppRunner
+    if lifecycle is not None and config.proxy_protocol:
+        make = partial(PrefacedRunner, hops=TrustedHops(config.trusted_hops))
+    runner = make(
         app,
         access_log=None,
         logger=_http_log,
