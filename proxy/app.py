@@ -21,6 +21,7 @@ from nearsay.runtime.metrics import Metrics
 from nearsay.runtime.service import run
 from nearsay.runtime.tasks import Tasks
 from nearsay.wire.messages import Hello
+from nearsay.wire.session import one_of
 from proxy.config import ProxyConfig, check, routing_of
 from proxy.core.fleet_view import view
 from proxy.core.routing_check import Routing, named
@@ -89,7 +90,7 @@ class Proxy:
             tasks=self._tasks,
             limits=config.link,
             clock=clock,
-            secret=[*config.keys, config.secret],  # an SDK shows its key as the secret of its hello
+            secret=one_of([secret for secret in (*config.keys, config.secret) if secret]),  # an SDK shows its key as the secret of its hello
         )
         self._handlers = Handlers(
             self.service,
