@@ -90,7 +90,9 @@ class Proxy:
             tasks=self._tasks,
             limits=config.link,
             clock=clock,
-            secret=one_of([secret for secret in (*config.keys, config.secret) if secret]),  # an SDK shows its key as the secret of its hello
+            secret=one_of(
+                [secret for secret in (*config.keys, config.secret) if secret]
+            ),  # an SDK shows its key as the secret of its hello
         )
         self._handlers = Handlers(
             self.service,

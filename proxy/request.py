@@ -15,6 +15,8 @@ import msgspec
 import orjson
 
 from nearsay.wire.errors import InvalidRequest
+from nearsay.wire.harmless import harmless_id as harmless_id
+from nearsay.wire.harmless import harmless_trace as harmless_trace
 from nearsay.wire.messages import Priority, Tier, Translate
 from proxy.core.catalogue import Catalogue
 from proxy.core.endpoint import pair_name
@@ -24,8 +26,6 @@ from proxy.core.limits import RequestLimits
 # An escape of half a surrogate pair may be in there: orjson refuses it without saying in which string.
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")  # W3C Trace Context
 _PRINTABLE_NAME = re.compile(r"[\x21-\x7e]*")
 _CODE_CHARS_MAX = 32
 _DETAIL_CHARS_MAX = 240
@@ -134,16 +134,6 @@ def from_message(message: Translate, limits: RequestLimits, catalogue: Catalogue
         segments=message.segments,
         session=message.session,
     )
-
-
-def harmless_id(given: str) -> str:
-    """A caller's own request id if it can stand in logs and headers as it is, else nothing."""
-    return given if _REQUEST_ID.fullmatch(given) else ""
-
-
-def harmless_trace(given: str) -> str:
-    """A caller's traceparent if it is one, else nothing."""
-    return given if _TRACEPARENT.fullmatch(given) else ""
 
 
 def _valid(

@@ -87,6 +87,8 @@ CODES: dict[str, tuple[type[NearsayError], int, str]] = {
     "detection_unavailable": (InvalidRequest, 400, "Language identification is not available yet"),
     "tier_unavailable": (InvalidRequest, 400, "The pair has no model in the tier asked for"),
     "unauthorised": (InvalidRequest, 401, "The key or secret is not valid"),
+    "grant_invalid": (InvalidRequest, 401, "The grant is not valid"),
+    "grant_expired": (InvalidRequest, 401, "The grant has expired"),
     "not_found": (InvalidRequest, 404, "No such resource"),
     "method_not_allowed": (InvalidRequest, 405, "The method is not allowed here"),
     "unknown_model": (InvalidRequest, 400, "The model is not served"),

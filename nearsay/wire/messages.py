@@ -145,6 +145,7 @@ class Translate(Message, frozen=True):
     attempts_left: int = 0
     traceparent: str = ""
     seq: int = 0  # counts the requests of a session
+    grant: str = ""  # from a client that asks an edge directly: the newest it has, "" = the one in its hello
 
 
 class SegmentText(msgspec.Struct, frozen=True, array_like=True):
