@@ -1,7 +1,7 @@
 """Clients that ask this edge directly, with a grant from a proxy instead of the secret.
 
-A guest is served as its proxy would have asked: in its tenant's name, in no higher class than the grant allows, within the
-proxy's bounds on one request. Only `Translate` is taken. What is refused here is the proxy's to answer.
+A guest is served as its proxy would have asked: in its tenant's name, in no higher class than the grant allows, within
+the proxy's bounds on one request. Only `Translate` is taken. What is refused here is the proxy's to answer.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Guests:
         self._grants: OrderedDict[str, Grant] = OrderedDict()
 
     def authorise(self, shown: str) -> str | None:
-        """`Authorise` of the edge's links: "" for who has the secret, a grant's token for a guest, None for strangers."""
+        """`Authorise` of the edge's links: "" for who shows the secret, its token for a guest, None for strangers."""
         if self._key is None or not is_grant(shown):
             return self._known(shown)
         try:

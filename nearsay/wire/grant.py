@@ -1,4 +1,4 @@
-"""Grants: a proxy's signed word that a client may ask an edge directly, for a minute, within a share of its tenant's rates.
+"""Grants: a proxy's signed word that a client may ask an edge directly, for a minute, within its tenant's share.
 
 Decides: what a grant says, and whether a token is one of ours that still holds.
 Must not know: links, who is steered where, how use is metered.
