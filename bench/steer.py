@@ -1,10 +1,11 @@
 """Case steer: how many clients end up in the region that is truly fastest for them, and what one decision costs.
 
 A simulated world with real cities: clients in networks of one city each, five regions, true round trips that distance
-explains only in part (cables, detours, contracts), a GeoIP database that is wrong for a share of the networks, clients that
-measure with noise, some that lie, and paths that change under old reports. The proxy's own `steer` and `ProbeTable` decide.
-`steered_share`: a client takes the fastest of the first addresses by its own probe, as the SDK does. `ranked_share`: what
-the ranking alone would have given it. Right means within TIE of the best true round trip: nobody can tell those apart.
+explains only in part (cables, detours, contracts), a GeoIP database that is wrong for a share of the networks, clients
+that measure with noise, some that lie, and paths that change under old reports. The proxy's own `steer` and `ProbeTable`
+decide. `steered_share`: a client takes the fastest of the addresses it was told by its own probe, as the SDK does.
+`ranked_share`: what the ranking alone would have given it. Right means within TIE of the best true round trip: nobody
+can tell those apart.
 """
 
 from __future__ import annotations
@@ -28,13 +29,14 @@ RANKED_FLOOR, RANKED_TARGET = 0.9, 0.97
 DECISION_FLOOR_US, DECISION_TARGET_US = 40.0, 20.0
 # Latitude, longitude, weight. Not population: where clients of a service are.
 CITIES: tuple[tuple[float, float, float], ...] = (
-    (52.5, 13.4, 5), (48.9, 2.4, 5), (51.5, -0.1, 6), (40.4, -3.7, 3), (41.9, 12.5, 3), (52.2, 21.0, 3), (59.3, 18.1, 2),
-    (50.5, 30.5, 2), (55.8, 37.6, 3), (41.0, 29.0, 3), (30.0, 31.2, 2), (6.5, 3.4, 2), (-1.3, 36.8, 1), (-26.2, 28.0, 2),
-    (25.2, 55.3, 2), (19.1, 72.9, 4), (12.9, 77.6, 4), (28.6, 77.2, 3), (23.8, 90.4, 2), (13.8, 100.5, 2), (1.4, 103.8, 3),
-    (-6.2, 106.8, 3), (14.6, 121.0, 2), (22.3, 114.2, 3), (25.0, 121.5, 2), (37.6, 127.0, 4), (35.7, 139.7, 6),
-    (-33.9, 151.2, 2), (-37.8, 145.0, 2), (-36.8, 174.8, 1), (40.7, -74.0, 6), (41.9, -87.6, 4), (33.7, -84.4, 3),
-    (29.8, -95.4, 3), (34.1, -118.2, 5), (47.6, -122.3, 3), (43.7, -79.4, 3), (19.4, -99.1, 3), (4.7, -74.1, 2),
-    (-12.0, -77.0, 1), (-23.5, -46.6, 5), (-34.6, -58.4, 2), (-33.4, -70.7, 1),
+    (52.5, 13.4, 5), (48.9, 2.4, 5), (51.5, -0.1, 6), (40.4, -3.7, 3), (41.9, 12.5, 3), (52.2, 21.0, 3),
+    (59.3, 18.1, 2), (50.5, 30.5, 2), (55.8, 37.6, 3), (41.0, 29.0, 3), (30.0, 31.2, 2), (6.5, 3.4, 2),
+    (-1.3, 36.8, 1), (-26.2, 28.0, 2), (25.2, 55.3, 2), (19.1, 72.9, 4), (12.9, 77.6, 4), (28.6, 77.2, 3),
+    (23.8, 90.4, 2), (13.8, 100.5, 2), (1.4, 103.8, 3), (-6.2, 106.8, 3), (14.6, 121.0, 2), (22.3, 114.2, 3),
+    (25.0, 121.5, 2), (37.6, 127.0, 4), (35.7, 139.7, 6), (-33.9, 151.2, 2), (-37.8, 145.0, 2), (-36.8, 174.8, 1),
+    (40.7, -74.0, 6), (41.9, -87.6, 4), (33.7, -84.4, 3), (29.8, -95.4, 3), (34.1, -118.2, 5), (47.6, -122.3, 3),
+    (43.7, -79.4, 3), (19.4, -99.1, 3), (4.7, -74.1, 2), (-12.0, -77.0, 1), (-23.5, -46.6, 5), (-34.6, -58.4, 2),
+    (-33.4, -70.7, 1),
 )  # fmt: skip
 REGIONS = {
     "frankfurt": (50.1, 8.7),
@@ -159,7 +161,7 @@ def time_decision(rng: random.Random) -> float:
 
 
 def _ranked(client: Client, targets: list[Target], probes: ProbeTable, now: float) -> list[Steered]:
-    return steer(client, targets, probes, allowed=None, default_region="frankfurt", now=now)
+    return steer(client, targets, probes, default_region="frankfurt", now=now)
 
 
 def made_places(world: World, rng: random.Random) -> list[Place]:
@@ -196,7 +198,7 @@ def _said(city: int, world: World, rng: random.Random) -> tuple[float, float] | 
 
 
 def _true_rtts(city: int, world: World, rng: random.Random) -> dict[str, float]:
-    """Round trips of one network: the city's paths are the same for all its networks, what a network adds is its own."""
+    """Round trips of one network: a city's paths are the same for all its networks, what a network adds is its own."""
     paths = random.Random(city)
     access_ms = rng.uniform(1.0, 12.0)
     rtts_ms = {}

@@ -3,9 +3,9 @@
 Decides: how long a round trip from a network to a region is expected to take.
 Must not know: addresses beyond their network (a reporter is a number), what is done with the estimate, clocks (`now` is
 an argument, monotonic seconds).
-Invariants: networks and reports are bounded, and reports age out; of one reporter only the latest counts; a tenant has one
-vote, the median of its reporters', so that no key can outvote others by repeating itself. The expectation from distance
-votes, too: one stranger alone never overrules it. A tenant's own vote counts double for itself: it is told what it saw.
+Invariants: networks and reports are bounded, and reports age out; of one reporter only the latest counts; a tenant has
+one vote, the median of its reporters', so that no key can outvote others by repeating itself. The expectation from
+distance votes, too: one stranger alone never overrules it. A tenant's own vote counts double for itself.
 """
 
 from __future__ import annotations

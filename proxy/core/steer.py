@@ -2,14 +2,14 @@
 
 Decides: which regions a client is told of, and which first.
 Must not know: requests, load (an edge that is busy says so, and the client comes back to the proxy), grants, clocks.
-Invariants: a region that residency excludes is never told, nor one without an address for clients or without an edge that
-is up; what isn't known about a place makes the default region first, never an error.
+Invariants: a region without an address for clients or without an edge that is up is never told (one that residency
+forbids isn't even given here); what isn't known about a place makes the default region first, never an error.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -17,9 +17,9 @@ import msgspec
 from proxy.core.probes import Network, ProbeTable
 
 EARTH_KM = 6371.0
-# Light in fibre does 200 km a millisecond one way. Cables follow coasts and roads, and routes follow contracts: round trips
-# on the internet take two to three times what light would in a vacuum (Bozkurt et al., "Why Is the Internet So Slow?!",
-# PAM 2017), which is 1.3 to 2 times that of fibre laid straight, and begin at some 2 ms.
+# Light in fibre does 200 km a millisecond one way. Cables follow coasts and roads, and routes follow contracts: round
+# trips on the internet take two to three times what light would in a vacuum (Bozkurt et al., "Why Is the Internet So
+# Slow?!", PAM 2017), which is 1.3 to 2 times that of fibre laid straight, and begin at some 2 ms.
 MS_PER_KM = 2.0 / 200.0 * 1.7
 NEAREST_MS = 2.0
 
@@ -56,15 +56,12 @@ def steer(
     fleet: Sequence[Target],
     probes: ProbeTable,
     *,
-    allowed: Collection[str] | None,
     default_region: str,
     now: float,
 ) -> list[Steered]:
-    """Regions for a client, best first. `allowed`: the only ones that its texts may go to, None = any."""
+    """Regions for a client, best first. `fleet`: those that its texts may go to."""
     found = [
-        _expected(client, target, probes, default_region, now)
-        for target in fleet
-        if target.addresses and target.ready and (allowed is None or target.name in allowed)
+        _expected(client, target, probes, default_region, now) for target in fleet if target.addresses and target.ready
     ]
     known = [steered for steered in found if steered.expected_ms is not None]
     # With the place unknown distances say nothing; a measured region still beats one that nobody has seen.

@@ -22,7 +22,7 @@ FLEET = (US, ASIA, EU)
 def names(
     client: Client, fleet: tuple[Target, ...] = FLEET, probes: ProbeTable | None = None, **how: object
 ) -> list[str]:
-    options = {"allowed": None, "default_region": "us", "now": 0.0} | how
+    options = {"default_region": "us", "now": 0.0} | how
     ranked = steer(client, fleet, probes or ProbeTable(ProbeLimits()), **options)  # type: ignore[arg-type]
     return [steered.target.name for steered in ranked]
 
@@ -47,10 +47,8 @@ def test_an_unknown_place_gets_the_default_region_then_the_operators_order() -> 
     assert names(Client("t", None, PARIS), bare, default_region="b") == ["b", "a"]
 
 
-def test_residency_addresses_and_readiness_exclude() -> None:
+def test_addresses_and_readiness_exclude() -> None:
     client = Client("t", None, PARIS)
-    assert names(client, allowed={"us"}) == ["us"]
-    assert names(client, allowed=()) == []
     assert names(client, (US, Target("eu", (), (50.1, 8.7)))) == ["us"]
     assert names(client, (US, Target("eu", ("wss://eu/link",), (50.1, 8.7), ready=False))) == ["us"]
     assert names(client, ()) == []
@@ -88,17 +86,15 @@ def test_distance_is_symmetric_and_bounded(one: tuple[float, float], other: tupl
 @given(
     st.lists(st.sampled_from(sorted(REGIONS)), unique=True, min_size=1),
     st.none() | places,
-    st.none() | st.sets(st.sampled_from(sorted(REGIONS))),
     st.dictionaries(st.sampled_from(sorted(REGIONS)), st.floats(1, 300)),
 )
 def test_all_that_may_be_told_are_told_once(
-    regions: list[str], place: tuple[float, float] | None, allowed: set[str] | None, measured: dict[str, float]
+    regions: list[str], place: tuple[float, float] | None, measured: dict[str, float]
 ) -> None:
     probes = ProbeTable(ProbeLimits())
     probes.report((4, 1), 1, "t", measured, 0.0)
     fleet = tuple(Target(name, ("wss://x/link",), REGIONS[name]) for name in regions)
-    found = names(Client("t", (4, 1), place), fleet, probes, allowed=allowed)
-    assert sorted(found) == sorted(name for name in regions if allowed is None or name in allowed)
+    assert sorted(names(Client("t", (4, 1), place), fleet, probes)) == sorted(regions)
 
 
 def test_most_clients_of_a_simulated_world_end_up_in_their_fastest_region() -> None:
