@@ -2,7 +2,7 @@
 
 A simulated world with real cities: clients in networks of one city each, five regions, true round trips that distance
 explains only in part (cables, detours, contracts), a GeoIP database that is wrong for a share of the networks, clients
-that measure with noise, some that lie, and paths that change under old reports. The proxy's own `steer` and `ProbeTable`
+that measure with noise, some that lie, and paths that change under old reports. The proxy's `steer` and `ProbeTable`
 decide. `steered_share`: a client takes the fastest of the addresses it was told by its own probe, as the SDK does.
 `ranked_share`: what the ranking alone would have given it. Right means within TIE of the best true round trip: nobody
 can tell those apart.
@@ -141,7 +141,9 @@ def simulate(world: World, rng: random.Random) -> Shares:
             picks = {"steered": chosen, "ranked": ranked[0].target.name, "distance": by_distance}
             for how, name in picks.items():
                 right[how] += place.rtts_ms[name] <= max(best_ms * TIE, best_ms + TIE_MS)
-    return Shares(*(right[how] / counted for how in ("steered", "ranked", "distance")), extra_ms / counted)
+    return Shares(
+        right["steered"] / counted, right["ranked"] / counted, right["distance"] / counted, extra_ms / counted
+    )
 
 
 def time_decision(rng: random.Random) -> float:

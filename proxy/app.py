@@ -13,23 +13,28 @@ from pathlib import Path
 import msgspec
 from aiohttp import web
 
-from nearsay.runtime.clock import Clock
+from nearsay.runtime.clock import Clock, wall_clock
 from nearsay.runtime.config import load_config
 from nearsay.runtime.lifecycle import Lifecycle
 from nearsay.runtime.link import Connect, LinkServer, Peer
 from nearsay.runtime.metrics import Metrics
 from nearsay.runtime.service import run
 from nearsay.runtime.tasks import Tasks
+from nearsay.wire.grant import GrantKey
 from nearsay.wire.messages import Hello
 from nearsay.wire.session import one_of
 from proxy.config import ProxyConfig, check, routing_of
 from proxy.core.fleet_view import view
+from proxy.core.probes import ProbeTable
 from proxy.core.routing_check import Routing, named
 from proxy.edges import EdgePool
 from proxy.handlers import Handlers
 from proxy.link_door import LinkDoor
+from proxy.location import Locator
+from proxy.route_door import RouteDoor
 from proxy.routing_file import RoutingFile
 from proxy.service import TranslateService
+from proxy.steer_fleet import OneRegion
 
 
 def new_id() -> str:
@@ -50,6 +55,7 @@ class Proxy:
         connect: Connect | None = None,
         rng: random.Random | None = None,
         new_id: Callable[[], str] = new_id,
+        wall: Clock = wall_clock,
     ) -> None:
         rng = rng or random.Random()
         self.config = config
@@ -94,11 +100,24 @@ class Proxy:
                 [secret for secret in (*config.keys, config.secret) if secret]
             ),  # an SDK shows its key as the secret of its hello
         )
+        self._locator = Locator(Path(config.geoip) if config.geoip else None)
+        secret = config.grant_key or config.secret
+        route = RouteDoor(
+            OneRegion(self.pool),
+            config.direct,
+            ProbeTable(config.probes),
+            GrantKey(secret) if secret else None,
+            metrics=self.metrics,
+            clock=clock,
+            wall=wall,
+        )
         self._handlers = Handlers(
             self.service,
             self.pool,
             self._link,
             config,
+            route,
+            self._locator,
             metrics=self.metrics,
             tasks=self._tasks,
             clock=clock,
@@ -118,6 +137,9 @@ class Proxy:
         if self._routing is not None:
             self._tasks.spawn(self._routing.watch(), name="watch the routing file")
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.reload)
+        if self._locator.wanted:
+            await self._locator.refresh()
+            self._tasks.spawn(self._locator.watch(), name="geoip file")
         await self.pool.start(self.config.start_wait_s)
 
     def reload(self) -> None:
@@ -138,6 +160,7 @@ class Proxy:
         """Close every link and end every task."""
         await self.pool.close()
         await self._tasks.close()
+        self._locator.close()
 
     async def _apply(self, routing: Routing) -> None:
         """A new routing config, whole."""
@@ -162,9 +185,10 @@ def build(
     connect: Connect | None = None,
     rng: random.Random | None = None,
     new_id: Callable[[], str] = new_id,
+    wall: Clock = wall_clock,
 ) -> Proxy:
-    """A proxy from its config. Raises ConfigError. `connect`, `clock`, `rng` and `new_id` are for simulations."""
-    return Proxy(check(config), clock=clock, connect=connect, rng=rng, new_id=new_id)
+    """A proxy from its config. Raises ConfigError. All but `config` is for simulations."""
+    return Proxy(check(config), clock=clock, connect=connect, rng=rng, new_id=new_id, wall=wall)
 
 
 def main(config_path: Path | None, overrides: Mapping[str, object] | None = None) -> int:

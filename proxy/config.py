@@ -7,7 +7,10 @@ from pathlib import Path
 
 from nearsay.runtime.config import ConfigError, Port, Seconds, ServiceConfig
 from nearsay.wire.limits import LinkLimits
+from proxy.core.direct import DirectLimits
+from proxy.core.forwarded import HopHeader
 from proxy.core.limits import AnswerLimits, AttemptLimits, RequestLimits
+from proxy.core.probes import ProbeLimits
 from proxy.core.routing_config import DEFAULT_REGION, Region, RoutingConfig
 
 
@@ -22,6 +25,11 @@ class ProxyConfig(ServiceConfig, frozen=True, forbid_unknown_fields=True, kw_onl
     in_flight_max: int = 1024  # requests being answered; more are shed
     start_wait_s: Seconds = 5.0  # for a first edge before the proxy calls itself ready
     drain_timeout_s: Seconds = 30.0  # for requests in flight after SIGTERM
+    hop_header: HopHeader = "x-forwarded-for"  # the one that the trusted hops write; the other one isn't read
+    geoip: str = ""  # MMDB file: countries or cities; `nearsay geoip get` fetches one
+    grant_key: str = ""  # signs grants for clients that ask edges directly; "" = the secret
+    direct: DirectLimits = DirectLimits()
+    probes: ProbeLimits = ProbeLimits()
     request: RequestLimits = RequestLimits()
     attempts: AttemptLimits = AttemptLimits()
     answer: AnswerLimits = AnswerLimits()

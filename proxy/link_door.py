@@ -59,7 +59,9 @@ class LinkDoor:
         valid = from_message(message, self._limits, self._pool.catalogue)
         timeline.parsed = self._clock()
         request_id = harmless_id(message.request_id) or self._new_id()
-        call = Call(id=request_id, timeline=timeline, traceparent=harmless_trace(message.traceparent))
+        call = Call(
+            id=request_id, timeline=timeline, traceparent=harmless_trace(message.traceparent), country=stream.context
+        )
         answer = await self._service.translate(valid, call, stream.send if valid.stream else None)
         done = self._clock()
         stages_ms, e2e_ms = timeline.stages_ms(answer, done), timeline.e2e_ms(done)

@@ -51,6 +51,11 @@ class Locator:
         self._warned = False
 
     @property
+    def wanted(self) -> bool:
+        """Whether there should be a database."""
+        return self._path is not None
+
+    @property
     def ready(self) -> bool:
         """Whether there is a database."""
         return self._database is not None

@@ -38,10 +38,12 @@ class Link:
         limits: LinkLimits,
         clock: Clock,
         authorise: Authorise = one_of(()),
+        context: str = "",
         on_change: Callable[[Link], None] | None = None,
     ) -> None:
         """`on_change` is called when the link is up, with each load report and round trip, on go-away, at the end."""
         self.load: LoadReport | None = None
+        self.context = context
         self.closed = False
         self.reason = ""  # why it ended
         self.ended = asyncio.Event()  # `run` is through: the transport is closed

@@ -51,15 +51,15 @@ class LinkServer:
         """Streams open now, over all links."""
         return sum(link.in_flight for link in self._links)
 
-    async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Serve one link as a WebSocket (GET /link); returns when it is over."""
+    async def handle(self, request: web.Request, *, context: str = "") -> web.StreamResponse:
+        """Serve one link as a WebSocket (GET /link); returns when it is over. `context`: see `Stream.context`."""
         if self._draining or len(self._links) >= self._limits.links_max:
             raise web.HTTPServiceUnavailable(text="no new links")
         transport, response = await accept_websocket(request)
-        await self.serve(transport)
+        await self.serve(transport, context=context)
         return response
 
-    async def serve(self, transport: Transport) -> None:
+    async def serve(self, transport: Transport, *, context: str = "") -> None:
         """Serve one link over any transport; returns when it is over."""
         if self._draining or len(self._links) >= self._limits.links_max:
             return await transport.close("unavailable")
@@ -72,6 +72,7 @@ class LinkServer:
             limits=self._limits,
             clock=self._clock,
             authorise=self._authorise,
+            context=context,
             on_change=self._changed,
         )
         self._links.add(link)

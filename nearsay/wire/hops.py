@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable
+from functools import lru_cache
+
+ADDRESSES_MAX = 4096  # parsed ones remembered: a client's requests come by the dozen
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
+@lru_cache(ADDRESSES_MAX)
 def parse_address(text: str) -> Address | None:
     """An IP address in its canonical family, None for anything else. A zone (`fe80::1%eth0`) is dropped."""
     try:
