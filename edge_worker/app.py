@@ -102,6 +102,7 @@ class Edge:
             limits=config.link,
             clock=clock,
             secret=guests.authorise,
+            named_max=config.guest.links_max,
         )
 
     def routes(self) -> list[web.RouteDef]:

@@ -27,8 +27,9 @@ Serve = Callable[[Stream], Awaitable[None]]
 
 
 class GuestLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Bounds of one request of a guest: the proxy's defaults. Larger ones go through the proxy."""
+    """Bounds of guests. Those of one request are the proxy's defaults; larger ones go through the proxy."""
 
+    links_max: int = 768  # of guests together; the other places are the proxies'
     texts_max: int = 256
     text_chars_max: int = 50_000
     total_chars_max: int = 200_000

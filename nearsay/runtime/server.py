@@ -29,14 +29,17 @@ class LinkServer:
         limits: LinkLimits,
         clock: Clock,
         secret: str | Authorise = "",
+        named_max: int | None = None,
     ) -> None:
-        """`secret`: what a peer's hello must show, "" = anything goes; or who says what each secret makes of a peer."""
+        """`named_max`: links of peers that `secret` has a name for; so many at most, so that there is room for others.
+        `secret`: what a peer's hello must show, "" = anything goes; or who says what each secret makes of a peer."""
         self._hello = hello
         self._handler = handler
         self._tasks = tasks
         self._limits = limits
         self._clock = clock
         self._authorise = one_of([secret] if secret else []) if isinstance(secret, str) else secret
+        self._named_max = named_max
         self._links: set[Link] = set()
         self._report: LoadReport | None = None
         self._draining = False
@@ -45,6 +48,10 @@ class LinkServer:
     def links(self) -> int:
         """Links open now."""
         return len(self._links)
+
+    @property
+    def _named(self) -> int:
+        return sum(bool(link.who) for link in self._links)
 
     @property
     def in_flight(self) -> int:
@@ -104,5 +111,7 @@ class LinkServer:
         await asyncio.gather(*(link.ended.wait() for link in links))
 
     def _changed(self, link: Link) -> None:
+        if self._named_max is not None and link.up and link.who and self._named > self._named_max:
+            return link.close("too_many_links")
         if link.up and link.load is None and self._report is not None:
             link.publish(self._report)

@@ -160,6 +160,26 @@ def test_its_share_is_its_tenants_over_all_links(tmp_path: Path) -> None:
     with_room(tmp_path, test)
 
 
+def test_guests_leave_room_for_proxies(tmp_path: Path) -> None:
+    async def test(room: Room) -> None:
+        async with guest(room, token()) as one, guest(room, token()) as two:
+            async with guest(room, token()) as third:
+                assert await third_is_refused(room, third)
+            await ask(one)
+            await ask(two)
+            assert (await room.translate(CAT)).translations
+            await two.close()
+            await room.until(lambda: room.edge.links.links == 2)
+            async with guest(room, token()) as third:
+                await ask(third)
+
+    async def third_is_refused(room: Room, peer: Peer) -> bool:
+        await room.until(lambda: peer.reason == "too_many_links")
+        return not peer.ready
+
+    with_room(tmp_path, test, guest={"links_max": 2})
+
+
 def test_a_cancelled_request_gives_its_place_back(tmp_path: Path) -> None:
     async def test(room: Room) -> None:
         async with guest(room, token(concurrency_max=1)) as peer:
