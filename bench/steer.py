@@ -18,8 +18,9 @@ from pathlib import Path
 import msgspec
 
 from bench.report import Measure, Note, write_result
+from proxy.core.distance import NEAREST_MS, great_circle_km
 from proxy.core.probes import Network, ProbeLimits, ProbeTable
-from proxy.core.steer import NEAREST_MS, Client, Steered, Target, great_circle_km, shortlist, steer
+from proxy.core.steer import Client, Steered, Target, shortlist, steer
 
 ADDRESSES_MAX = 3  # as a proxy answers, and a client probes
 TIE = 1.05

@@ -34,7 +34,7 @@ from proxy.location import Locator
 from proxy.route_door import RouteDoor
 from proxy.routing_file import RoutingFile
 from proxy.service import TranslateService
-from proxy.steer_fleet import OneRegion
+from proxy.steer_fleet import FleetRegions
 
 
 def new_id() -> str:
@@ -101,27 +101,29 @@ class Proxy:
             ),  # an SDK shows its key as the secret of its hello
         )
         self._locator = Locator(Path(config.geoip) if config.geoip else None)
-        secret = config.grant_key or config.secret
-        route = RouteDoor(
-            OneRegion(self.pool),
-            config.direct,
-            ProbeTable(config.probes),
-            GrantKey(secret) if secret else None,
-            metrics=self.metrics,
-            clock=clock,
-            wall=wall,
-        )
         self._handlers = Handlers(
             self.service,
             self.pool,
             self._link,
             config,
-            route,
+            self._route_door(wall),
             self._locator,
             metrics=self.metrics,
             tasks=self._tasks,
             clock=clock,
             new_id=new_id,
+        )
+
+    def _route_door(self, wall: Clock) -> RouteDoor:
+        secret = self.config.grant_key or self.config.secret
+        return RouteDoor(
+            FleetRegions(self.pool.fleet),
+            self.config.direct,
+            ProbeTable(self.config.probes),
+            GrantKey(secret) if secret else None,
+            metrics=self.metrics,
+            clock=self._clock,
+            wall=wall,
         )
 
     def routes(self) -> list[web.RouteDef]:

@@ -1,6 +1,6 @@
 """`GET /v1/route`: which edges a client may ask directly, the nearest first, and the grant that they will want to see.
 
-The client's own measurements come with its next request (`probes=eu:12.5,us:90`): they order the answers to its network.
+The client's own measurements come with its next request (`probes=eu:12.5,us:90`): they order answers to its network.
 """
 
 from __future__ import annotations

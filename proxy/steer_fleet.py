@@ -1,31 +1,44 @@
-"""The proxy's regions and tenants as steering sees them."""
+"""The proxy's regions and tenants as steering sees them: the fleet's, with what clients may know of each."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from nearsay.wire.messages import Tier
-from proxy.core.routing_config import DEFAULT_REGION, Tenant
+from proxy.core.fleet import Features, Fleet
+from proxy.core.routing_config import Tenant
 from proxy.core.steer import Target
-from proxy.edges import EdgePool
 
 
-class OneRegion:
-    """A proxy without a routing config: one region, which has no address for clients."""
+class FleetRegions:
+    """Reads the fleet as it is at each question: its config may have been reloaded since the last one."""
 
-    def __init__(self, pool: EdgePool) -> None:
-        self._pool = pool
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
 
     @property
     def default_region(self) -> str:
-        return DEFAULT_REGION
+        """The one of clients whose place isn't known."""
+        config = self._fleet.config
+        return config.default_region or next(iter(config.regions))
 
     def targets(self, pair: str, tier: Tier, tenant: str, country: str) -> Sequence[Target]:
-        ready = any(endpoint.available and endpoint.serves(pair, tier) for endpoint in self._pool.endpoints)
-        return (Target(DEFAULT_REGION, (), ready=ready),)
+        """The regions that `forward` might send such a request to, by the same rules."""
+        features = Features(pair=pair, tier=tier, tenant=tenant, country=country)
+        return [
+            Target(
+                region.name,
+                region.config.public,
+                region.config.location,
+                ready=any(endpoint.available and endpoint.serves(pair, tier) for endpoint in region.endpoints),
+            )
+            for region in self._fleet.class_of(features).regions
+        ]
 
     def edges(self, region: str) -> int:
-        return len(self._pool.endpoints)
+        """How many edges a region has."""
+        return len(self._fleet.config.regions[region].edges)
 
     def tenant(self, name: str) -> Tenant:
-        return Tenant()
+        """A tenant's limits; without any, a plain Tenant."""
+        return self._fleet.config.tenants.get(name) or Tenant()

@@ -10,9 +10,10 @@ import aiohttp
 import msgspec
 import typer
 
-from nearsay.cli.console import EXIT_FAILED, EXIT_USAGE, err, fail, out, write
+from nearsay.cli.console import EXIT_FAILED, EXIT_USAGE, err, fail, note, out, write
 from nearsay.cli.options import AsJson, Source, TierName
 from nearsay.runtime.config import ConfigError
+from nearsay.wire.hops import parse_address
 from nearsay.wire.messages import Priority
 from proxy.core.endpoint import pair_name
 from proxy.core.explain import Explanation, explain
@@ -20,6 +21,7 @@ from proxy.core.fleet import Features
 from proxy.core.fleet_view import FleetView, assumed, restored
 from proxy.core.routing_check import Routing
 from proxy.core.routing_config import DEFAULT_TENANT, RoutingConfig
+from proxy.location import Locator
 from proxy.routing_file import load
 
 TIMEOUT_S = 3.0
@@ -71,6 +73,8 @@ def explain_command(
     priority: Annotated[Priority, typer.Option(help="Class of the request.")] = "interactive",
     tenant: Annotated[str, typer.Option(help="Who asks.")] = DEFAULT_TENANT,
     country: Annotated[str, typer.Option(help="Where from: two capital letters; default: not known.")] = "",
+    ip: Annotated[str, typer.Option(help="The client's address, whose country --geoip knows.")] = "",
+    geoip: Annotated[Path | None, typer.Option(help="The proxy's MMDB file.")] = None,
     session: Annotated[str, typer.Option(help="Session of the request.")] = "",
     deadline_ms: Annotated[float, typer.Option(min=1.0, help="Of the request.")] = 10_000.0,
     here: Annotated[
@@ -88,7 +92,7 @@ def explain_command(
         priority=priority,
         chars=len(text),
         tenant=tenant,
-        country=country,
+        country=_country(ip, geoip) if ip else country,
         session=session,
         deadline_ms=deadline_ms,
     )
@@ -117,6 +121,22 @@ def _explain(features: Features, shown: FleetView, routing: Routing | None) -> E
         shown = msgspec.structs.replace(shown, label=routing.label)
     fleet = restored(shown, 0.0, None if routing is None else routing.config)
     return explain(features, fleet, 0.0)
+
+
+def _country(ip: str, geoip: Path | None) -> str:
+    """Where the proxy would think that a client is."""
+    address = parse_address(ip)
+    if address is None:
+        raise fail(f"--ip: {ip!r} is no address", EXIT_USAGE)
+    if geoip is None:
+        raise fail("--ip needs --geoip", EXIT_USAGE)
+    locator = Locator(geoip)
+    asyncio.run(locator.refresh())
+    if not locator.ready:
+        raise fail(f"{geoip.name} can't be used")
+    place = locator.locate(address)
+    note(f"{ip}: {place.country or 'no country'} ({place.source})")
+    return place.country
 
 
 def _load(path: Path) -> Routing:

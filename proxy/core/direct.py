@@ -2,9 +2,9 @@
 
 Decides: the rates of a grant.
 Must not know: keys, tokens, which client it is, who meters the grant.
-Invariants: all edges together give a tenant at most `share` of its own limits, however many clients hold grants; a grant
-is never for a higher class than the tenant's. What is refused at an edge may still be answered by the proxy, where the
-tenant's whole limits are.
+Invariants: all edges together give a tenant at most `share` of its own limits, however many clients hold grants; a
+grant is never for a higher class than the tenant's. What is refused at an edge may still be answered by the proxy,
+where the tenant's whole limits are.
 """
 
 from __future__ import annotations

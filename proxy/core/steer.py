@@ -8,20 +8,13 @@ forbids isn't even given here); what isn't known about a place makes the default
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
 
+from proxy.core.distance import prior_rtt_ms
 from proxy.core.probes import Network, ProbeTable
-
-EARTH_KM = 6371.0
-# Light in fibre does 200 km a millisecond one way. Cables follow coasts and roads, and routes follow contracts: round
-# trips on the internet take two to three times what light would in a vacuum (Bozkurt et al., "Why Is the Internet So
-# Slow?!", PAM 2017), which is 1.3 to 2 times that of fibre laid straight, and begin at some 2 ms.
-MS_PER_KM = 2.0 / 200.0 * 1.7
-NEAREST_MS = 2.0
 
 Why = Literal["measured", "distance", "default", "listed"]
 
@@ -90,15 +83,3 @@ def _expected(client: Client, target: Target, probes: ProbeTable, default_region
     if expected_ms is None:
         return Steered(target, None, "default" if target.name == default_region else "listed")
     return Steered(target, expected_ms, "distance" if expected_ms == prior_ms else "measured")
-
-
-def prior_rtt_ms(one: tuple[float, float], other: tuple[float, float]) -> float:
-    """Round trip that the distance between two places lets expect."""
-    return NEAREST_MS + great_circle_km(one, other) * MS_PER_KM
-
-
-def great_circle_km(one: tuple[float, float], other: tuple[float, float]) -> float:
-    """Distance on the sphere (haversine)."""
-    lat1, lon1, lat2, lon2 = map(math.radians, (*one, *other))
-    a = math.sin((lat2 - lat1) / 2) ** 2 + math.cos(lat1) * math.cos(lat2) * math.sin((lon2 - lon1) / 2) ** 2
-    return 2 * EARTH_KM * math.asin(min(1.0, math.sqrt(a)))

@@ -109,7 +109,7 @@ async def test_the_first_request_waits_for_nothing_and_later_ones_go_direct() ->
 
 async def test_it_goes_to_the_nearest_by_its_own_measure() -> None:
     far, near = Edge("told first", 0.03), Edge("nearer")
-    async with world(far, near) as (proxy, client):
+    async with world(far, near) as (_, client):
         await ask_until(client, lambda: bool(near.requests))
         assert not far.requests and far.probes == near.probes == 2
 
@@ -191,7 +191,7 @@ async def test_a_silent_edge_costs_half_the_deadline_and_no_answer() -> None:
 
 async def test_a_broken_link_is_not_noticed_and_another_edge_is_found() -> None:
     near, far = Edge("near"), Edge("far", 0.02)
-    async with world(near, far) as (proxy, client):
+    async with world(near, far) as (_, client):
         await ask_until(client, lambda: bool(near.requests))
         near.delay_s = 30.0  # and the probe doesn't answer any more
         near.break_links()

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.steer import REGIONS, World, simulate
+from proxy.core.distance import great_circle_km, prior_rtt_ms
 from proxy.core.probes import ProbeLimits, ProbeTable
-from proxy.core.steer import Client, Steered, Target, great_circle_km, prior_rtt_ms, shortlist, steer
+from proxy.core.steer import Client, Steered, Target, shortlist, steer
 
 PARIS, NEW_YORK, SYDNEY = (48.9, 2.4), (40.7, -74.0), (-33.9, 151.2)
 EU = Target("eu", ("wss://eu/link",), (50.1, 8.7))
