@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 
 from nearsay.runtime.clock import Clock
 from nearsay.runtime.stream import Stream
@@ -18,7 +18,7 @@ from nearsay.wire.errors import InternalError, LinkLost, NearsayError, Unavailab
 from nearsay.wire.limits import LinkLimits
 from nearsay.wire.messages import Hello, LoadReport, Message
 from nearsay.wire.protocol import LinkState, ProtocolError, Side
-from nearsay.wire.session import Session
+from nearsay.wire.session import Authorise, Session, one_of
 
 Handler = Callable[[Stream], Awaitable[None]]
 _log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class Link:
         tasks: Tasks,
         limits: LinkLimits,
         clock: Clock,
-        secrets: Collection[str] = (),
+        authorise: Authorise = one_of(()),
         on_change: Callable[[Link], None] | None = None,
     ) -> None:
         """`on_change` is called when the link comes up, with each load report, on go-away and at the end."""
@@ -45,7 +45,7 @@ class Link:
         self.closed = False
         self.reason = ""  # why it ended
         self.ended = asyncio.Event()  # `run` is through: the transport is closed
-        self._session = Session(side, hello, limits, now=clock(), secrets=secrets)
+        self._session = Session(side, hello, limits, now=clock(), authorise=authorise)
         self._transport = transport
         self._handler = handler
         self._tasks = tasks
@@ -62,6 +62,11 @@ class Link:
     def hello(self) -> Hello | None:
         """The peer's hello, None before it came."""
         return self._session.remote
+
+    @property
+    def who(self) -> str:
+        """What the peer that connected to us was recognised as."""
+        return self._session.who
 
     @property
     def up(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 from aiohttp import web
 
@@ -14,6 +14,7 @@ from nearsay.runtime.transport import Transport, accept_websocket
 from nearsay.wire.limits import LinkLimits
 from nearsay.wire.messages import Hello, LoadReport
 from nearsay.wire.protocol import Side
+from nearsay.wire.session import Authorise, one_of
 
 
 class LinkServer:
@@ -27,15 +28,15 @@ class LinkServer:
         tasks: Tasks,
         limits: LinkLimits,
         clock: Clock,
-        secret: str | Collection[str] = "",
+        secret: str | Authorise = "",
     ) -> None:
-        """`secret`: what a peer's hello must show, or several of which any will do; empty = anything goes."""
+        """`secret`: what a peer's hello must show, "" = anything goes; or who says what each secret makes of a peer."""
         self._hello = hello
         self._handler = handler
         self._tasks = tasks
         self._limits = limits
         self._clock = clock
-        self._secrets = tuple(filter(None, (secret,) if isinstance(secret, str) else secret))
+        self._authorise = one_of([secret] if secret else []) if isinstance(secret, str) else secret
         self._links: set[Link] = set()
         self._report: LoadReport | None = None
         self._draining = False
@@ -70,7 +71,7 @@ class LinkServer:
             tasks=self._tasks,
             limits=self._limits,
             clock=self._clock,
-            secrets=self._secrets,
+            authorise=self._authorise,
             on_change=self._changed,
         )
         self._links.add(link)

@@ -24,6 +24,8 @@ class StreamOwner(Protocol):
 
     @property
     def hello(self) -> Hello | None: ...
+    @property
+    def who(self) -> str: ...
     def can_send(self, stream: int) -> bool: ...
     def send(self, stream: int, message: Message, *, final: bool) -> None: ...
     def reject(self, stream: int, error: NearsayError) -> None: ...
@@ -50,6 +52,11 @@ class Stream:
     def peer(self) -> Hello | None:
         """The hello of the process on the other side."""
         return self._link.hello
+
+    @property
+    def who(self) -> str:
+        """What that process was recognised as by the secret in its hello."""
+        return self._link.who
 
     async def send(self, message: Message) -> None:
         """Queue a message; waits while the stream or link is out of room. Raises the error that ended the stream."""

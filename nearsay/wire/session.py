@@ -12,7 +12,7 @@ subtracted.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import msgspec
@@ -40,17 +40,31 @@ _DATA_INPUTS = {0: Input.DATA, MORE: Input.DATA_PART, FINAL: Input.FINAL}
 _OPEN_INPUTS = {0: Input.OPEN, MORE: Input.OPEN_PART}
 
 
+Authorise = Callable[[str], str | None]
+"""Who shows this secret in a hello; None = nobody that may come in. Must not raise, and take as long for each."""
+
+
+def one_of(secrets: Collection[str]) -> Authorise:
+    """Admits who shows one of `secrets`, as ""; whoever comes, when there are none.
+
+    All are compared, each in constant time: how long it takes tells nothing.
+    """
+    known = [secret.encode() for secret in secrets]
+    return lambda shown: "" if not known or sum(hmac.compare_digest(shown.encode(), one) for one in known) else None
+
+
 class Session(SendingHalf):
-    """State of one link on one side."""
+    """State of one link on one side. `who`: what `authorise` said of the peer that connected to us."""
 
     def __init__(
-        self, side: Side, hello: Hello, limits: LinkLimits, *, now: float, secrets: Collection[str] = ()
+        self, side: Side, hello: Hello, limits: LinkLimits, *, now: float, authorise: Authorise = one_of(())
     ) -> None:
-        """`secrets`: one of them must be in the hello of who connects to us; none = anything goes."""
+        """`authorise` is asked about the hello of who connects to us."""
         super().__init__(side, limits)
         self._side = side
         self._hello = hello
-        self._secrets = tuple(secrets)
+        self.who = ""
+        self._authorise = authorise
         self._born = self._ticked = now
         self._silent_s = self._unpinged_s = 0.0
         self._pings = 0
@@ -122,17 +136,15 @@ class Session(SendingHalf):
         if hello.protocol != PROTOCOL_VERSION:
             raise ProtocolError("protocol_version", f"{hello.protocol}, ours is {PROTOCOL_VERSION}")
         if self._side is Side.ACCEPT:
-            if self._secrets and not self._knows(hello.secret):
+            who = self._authorise(hello.secret)
+            if who is None:
                 raise ProtocolError("unauthorised")
+            self.who = who
             self._greet(msgspec.structs.replace(self._hello, secret=""))
         self.remote = msgspec.structs.replace(hello, secret="")
         if self.leaving:
             self.go_away(self._go_away_reason)
         events.append(ev.Up(self.remote))
-
-    def _knows(self, shown: str) -> bool:
-        """All secrets are compared, each in constant time: how long it takes tells nothing."""
-        return sum(hmac.compare_digest(shown.encode(), secret.encode()) for secret in self._secrets) > 0
 
     def _on_go_away(self, events: list[ev.Event], frame: list[Any], now: float) -> None:
         self.peer_leaving = True

@@ -13,6 +13,7 @@ from aiohttp import web
 from nearsay.runtime.link import Connect, Handler, LinkLimits, LinkServer, Peer, Transport, memory_pair
 from nearsay.runtime.tasks import Tasks
 from nearsay.wire.messages import Hello, Translate, Translated, TranslatedText
+from nearsay.wire.session import Authorise
 
 FAST = LinkLimits(backoff_min_s=0.001, backoff_max_s=0.01)
 TIMEOUT_S = 20.0
@@ -72,7 +73,7 @@ async def turns(condition: Callable[[], bool]) -> None:
 
 @asynccontextmanager
 async def rig(
-    transport: str, handler: Handler, *, limits: LinkLimits = FAST, secret: str | tuple[str, ...] = ""
+    transport: str, handler: Handler, *, limits: LinkLimits = FAST, secret: str | Authorise = ""
 ) -> AsyncIterator[Rig]:
     """A server over "memory" or "websocket"; at the end no task, link or stream may be left."""
     tasks = Tasks()

@@ -18,6 +18,7 @@ from nearsay.wire.errors import (
     Unavailable,
 )
 from nearsay.wire.messages import LoadReport, Message, Tokens, Translate, Update
+from nearsay.wire.session import one_of
 from tests.runtime.kit import TIMEOUT_S, answer, ask, rig, turns, until
 
 pytestmark = pytest.mark.parametrize("transport", ["memory", "websocket"])
@@ -301,12 +302,29 @@ async def test_drain_does_not_wait_longer_than_told(transport: str) -> None:
 
 
 async def test_a_wrong_secret_never_comes_up(transport: str) -> None:
-    async with rig(transport, echo, secret=("one", "two")) as link:
+    async with rig(transport, echo, secret=one_of(("one", "two"))) as link:
         stranger = await link.peer(secret="three", wait=False)
         await until(stranger.on_change, lambda: stranger.reason == "unauthorised")
         assert not stranger.ready and stranger.hello is None
         friend = await link.peer(secret="two")
         assert await receive_all(await friend.open(ask("hi"))) == [answer("hi")]
+
+
+async def test_a_handler_learns_what_the_secret_made_of_its_peer(transport: str) -> None:
+    names = {"s1": "acme", "s2": "globex"}
+    seen: list[str] = []
+
+    async def look(stream: Stream) -> None:
+        assert stream.peer is not None and stream.peer.secret == ""
+        seen.append(stream.who)
+        await stream.finish(answer())
+
+    async with rig(transport, look, secret=names.get) as link:
+        for secret in ("s2", "s1"):
+            await receive_all(await (await link.peer(secret=secret)).open(ask()))
+        stranger = await link.peer(secret="s3", wait=False)
+        await until(stranger.on_change, lambda: stranger.reason == "unauthorised")
+    assert seen == ["globex", "acme"]
 
 
 async def test_the_budget_shrinks_on_the_way(transport: str) -> None:

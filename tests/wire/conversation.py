@@ -10,7 +10,7 @@ from nearsay.wire import events as ev
 from nearsay.wire.limits import LinkLimits
 from nearsay.wire.messages import Hello, Translate, Translated, TranslatedText
 from nearsay.wire.protocol import Frame, Side
-from nearsay.wire.session import Session
+from nearsay.wire.session import Session, one_of
 
 
 def ask(text: str = "Good morning", budget_ms: float = 1000.0) -> Translate:
@@ -49,7 +49,7 @@ class Conversation:
         limits = limits or LinkLimits()
         self.left = Session(Side.CONNECT, Hello("proxy", secret=secret), limits, now=self.now)
         self.right = Session(
-            Side.ACCEPT, Hello("edge", secret="right's own"), right_limits or limits, now=self.now, secrets=secrets
+            Side.ACCEPT, Hello("edge", secret="right's own"), right_limits or limits, now=self.now, authorise=one_of(secrets)
         )
         if greet:
             self.to_right()

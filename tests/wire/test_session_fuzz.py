@@ -15,7 +15,7 @@ from nearsay.wire.errors import NearsayError
 from nearsay.wire.limits import WINDOW_BYTES, LinkLimits
 from nearsay.wire.messages import Hello, LoadReport, Tokens
 from nearsay.wire.protocol import IGNORED, STREAM_TABLE, Frame, Input, LinkState, ProtocolError, Side, StreamState
-from nearsay.wire.session import Session
+from nearsay.wire.session import Session, one_of
 from tests.wire.conversation import Conversation, answer, ask, packet_of
 
 LIMITS = LinkLimits(
@@ -91,7 +91,7 @@ def test_nothing_but_protocol_errors(side: str, stream: list[bytes]) -> None:
 @settings(max_examples=200, deadline=None)
 @given(st.lists(packets | st.binary(max_size=60), max_size=6))
 def test_nothing_but_protocol_errors_before_the_greeting(stream: list[bytes]) -> None:
-    session = Session(Side.ACCEPT, Hello("edge", secret="own"), LIMITS, now=100.0, secrets=("s",))
+    session = Session(Side.ACCEPT, Hello("edge", secret="own"), LIMITS, now=100.0, authorise=one_of(("s",)))
     for packet in stream:
         try:
             assert session.receive(packet, 100.0) == []
