@@ -2,6 +2,7 @@
 
 NearsayError
 ├── InvalidRequest        the request is wrong; retrying it can't help
+├── RateLimited           the tenant's limits are used up until `retry_after_ms` from now
 ├── Overloaded            shed for load; retry after `retry_after_ms`
 ├── Unavailable           nobody can answer now; retryable
 │   └── LinkLost          the link broke while the request was on it
@@ -32,6 +33,18 @@ class NearsayError(Exception):
 
 class InvalidRequest(NearsayError):
     default_code = "invalid_request"
+
+
+class RateLimited(NearsayError):
+    """`policy`: which limit it was, "" across a link."""
+
+    default_code = "rate_limited"
+
+    def __init__(
+        self, detail: str = "", *, code: str | None = None, retry_after_ms: float | None = None, policy: str = ""
+    ) -> None:
+        super().__init__(detail, code=code, retry_after_ms=retry_after_ms)
+        self.policy = policy
 
 
 class Overloaded(NearsayError):
@@ -79,6 +92,7 @@ CODES: dict[str, tuple[type[NearsayError], int, str]] = {
     "unknown_model": (InvalidRequest, 400, "The model is not served"),
     "model_mismatch": (InvalidRequest, 409, "The vocabulary of the request is not the model's"),
     "source_too_long": (InvalidRequest, 413, "The segment has too many tokens"),
+    "rate_limited": (RateLimited, 429, "The limits of this key are used up for now"),
     "overloaded": (Overloaded, 503, "Too busy; try again later"),
     "too_many_streams": (Overloaded, 503, "Too many requests on this link"),
     "unavailable": (Unavailable, 503, "Nobody can answer this now"),
