@@ -20,10 +20,13 @@ from nearsay.runtime.service import run
 from nearsay.runtime.tasks import Tasks
 from nearsay.wire.messages import Hello
 from proxy.config import ProxyConfig, check
+from proxy.core.ledger import Ledger, memory_bytes
+from proxy.core.routing_config import Tenant
 from proxy.edges import EdgePool
 from proxy.handlers import Handlers
 from proxy.link_door import LinkDoor
 from proxy.service import TranslateService
+from proxy.tenants import Tenants
 
 
 def new_id() -> str:
@@ -44,6 +47,7 @@ class Proxy:
         connect: Connect | None = None,
         rng: random.Random | None = None,
         new_id: Callable[[], str] = new_id,
+        tenants: Mapping[str, Tenant] = {},
     ) -> None:
         rng = rng or random.Random()
         self.config = config
@@ -56,27 +60,33 @@ class Proxy:
             for url in dict.fromkeys(config.edges)
         ]
         self.pool = EdgePool(peers, config.attempts, metrics=self.metrics, clock=clock, chance=rng.randrange)
+        ledger = Ledger(bytearray(memory_bytes(1)), rows=1, row=0)
+        self.tenants = Tenants(config, tenants, ledger, metrics=self.metrics, clock=clock)
         self.service = TranslateService(
             self.pool,
+            self.tenants,
             config.attempts,
             in_flight_max=config.in_flight_max,
             lifecycle=self.lifecycle,
             metrics=self.metrics,
             clock=clock,
         )
-        door = LinkDoor(self.service, self.pool, config.request, metrics=self.metrics, clock=clock, new_id=new_id)
+        door = LinkDoor(
+            self.service, self.pool, self.tenants, config.request, metrics=self.metrics, clock=clock, new_id=new_id
+        )
         self._link = LinkServer(
             hello=self._to_client,
             handler=door.serve,
             tasks=self._tasks,
             limits=config.link,
             clock=clock,
-            secret=[*config.keys, config.secret],  # an SDK shows its key as the secret of its hello
+            secret=self.tenants.key_id,  # an SDK shows its key as the secret of its hello
         )
         self._handlers = Handlers(
             self.service,
             self.pool,
             self._link,
+            self.tenants,
             config,
             metrics=self.metrics,
             tasks=self._tasks,
@@ -90,6 +100,7 @@ class Proxy:
 
     async def start(self) -> None:
         """Connect to the edges and wait a moment for the first; without one, requests get 503 until it comes."""
+        self._tasks.spawn(self.tenants.look_often(), name="look at limits")
         await self.pool.start(self.config.start_wait_s)
 
     async def drain(self) -> None:
@@ -120,9 +131,11 @@ def build(
     connect: Connect | None = None,
     rng: random.Random | None = None,
     new_id: Callable[[], str] = new_id,
+    tenants: Mapping[str, Tenant] = {},
 ) -> Proxy:
     """A proxy from its config. Raises ConfigError. `connect`, `clock`, `rng` and `new_id` are for simulations."""
-    return Proxy(check(config), clock=clock, connect=connect, rng=rng, new_id=new_id)
+    checked = check(config, tenants)
+    return Proxy(checked, clock=clock, connect=connect, rng=rng, new_id=new_id, tenants=tenants)
 
 
 def main(config_path: Path | None, overrides: Mapping[str, object] | None = None) -> int:

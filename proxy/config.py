@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Mapping
 
 from nearsay.runtime.config import ConfigError, Port, Seconds, ServiceConfig
 from nearsay.wire.limits import LinkLimits
+from proxy.core.keys import key_problems
 from proxy.core.limits import AnswerLimits, AttemptLimits, RequestLimits
+from proxy.core.routing_config import Tenant
 
 
 class ProxyConfig(ServiceConfig, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -25,12 +28,12 @@ class ProxyConfig(ServiceConfig, frozen=True, forbid_unknown_fields=True, kw_onl
     link: LinkLimits = LinkLimits(backoff_max_s=1.0)
 
 
-def check(config: ProxyConfig) -> ProxyConfig:
+def check(config: ProxyConfig, tenants: Mapping[str, Tenant] = {}) -> ProxyConfig:
     """The rules that hold between fields. Raises ConfigError."""
-    problems = []
+    problems = key_problems(tenants)
     if not config.edges:
         problems.append("edges: at least one url such as 'ws://127.0.0.1:8110/link' is needed")
-    if not config.keys and not is_loopback(config.host):
+    if not config.keys and not any(tenant.keys for tenant in tenants.values()) and not is_loopback(config.host):
         problems.append(f"keys: at least one is needed to listen on {config.host}; without keys only loopback is")
     if any(not key for key in config.keys):
         problems.append("keys: an empty key would let everybody in")

@@ -13,9 +13,14 @@ def translations(answer: Translated) -> bytes:
     return orjson.dumps([_translation(translation) for translation in answer.translations])
 
 
-def envelope(translations: bytes, stages_ms: dict[str, float], request_id: str) -> bytes:
-    """The whole answer around a rendered array: rendering is timed, so it comes before the times are written."""
+def envelope(translations: bytes, stages_ms: dict[str, float], request_id: str, *, lowered_to: str = "") -> bytes:
+    """The whole answer around a rendered array: rendering is timed, so it comes before the times are written.
+
+    `lowered_to`: the class it was served in, when that isn't the one asked for.
+    """
     tail = b',"stages_ms":' + orjson.dumps(stages_ms) + b',"request_id":' + orjson.dumps(request_id)
+    if lowered_to:
+        tail += b',"priority":' + orjson.dumps(lowered_to)
     return b'{"translations":' + translations + tail + b"}"
 
 

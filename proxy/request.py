@@ -58,7 +58,7 @@ class ValidRequest(msgspec.Struct, frozen=True):
     chars: int  # code points of all texts
 
     def message(
-        self, *, request_id: str, budget_ms: float, attempt: int, attempts_left: int, traceparent: str
+        self, *, request_id: str, budget_ms: float, attempt: int, attempts_left: int, traceparent: str, tenant: str
     ) -> Translate:
         """What goes to an edge."""
         return Translate(
@@ -72,6 +72,7 @@ class ValidRequest(msgspec.Struct, frozen=True):
             stream=self.stream,
             segments=self.segments,
             session=self.session,
+            tenant=tenant,
             attempt=attempt,
             attempts_left=attempts_left,
             traceparent=traceparent,

@@ -43,6 +43,7 @@ class Result(msgspec.Struct, frozen=True):
     translations: tuple[Translation, ...]
     stages_ms: dict[str, float]
     request_id: str
+    priority: str = ""  # "batch": served in that class though not asked to be, as the key's limits are used up
 
     @property
     def text(self) -> str:
@@ -112,6 +113,7 @@ def result_of(message: Translated, request_id: str) -> Result:
         translations=msgspec.convert(message.translations, tuple[Translation, ...], from_attributes=True),
         stages_ms=message.stages_ms,
         request_id=request_id,
+        priority=message.priority,
     )
 
 

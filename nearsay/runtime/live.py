@@ -18,7 +18,7 @@ from nearsay.wire.errors import InternalError, LinkLost, NearsayError, Unavailab
 from nearsay.wire.limits import LinkLimits
 from nearsay.wire.messages import Hello, LoadReport, Message
 from nearsay.wire.protocol import LinkState, ProtocolError, Side
-from nearsay.wire.session import Authorise, Session, one_of
+from nearsay.wire.session import ANYBODY, Authorise, Session
 
 Handler = Callable[[Stream], Awaitable[None]]
 _log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class Link:
         tasks: Tasks,
         limits: LinkLimits,
         clock: Clock,
-        authorise: Authorise = one_of(()),
+        authorise: Authorise = ANYBODY,
         on_change: Callable[[Link], None] | None = None,
     ) -> None:
         """`on_change` is called when the link comes up, with each load report, on go-away and at the end."""

@@ -2,8 +2,8 @@
 
 Decides: whether a cost fits now, and how long it has to wait.
 Must not know: who pays, what a unit is, clocks (`now` is an argument, monotonic seconds).
-Invariants: in any span of s seconds at most burst + rate * s units are charged, and once more as much as one charge that
-is larger than the burst; such a charge isn't impossible, it needs a full bucket and is paid off before the next one.
+Invariants: in any span of s seconds at most burst + rate * s units are charged, or by so much more as one charge is
+larger than the burst: such a charge isn't impossible, it needs a full bucket and is paid off before the next one.
 The generic cell rate algorithm (ITU-T I.371, 1993): the whole state is the instant at which the bucket is full again.
 """
 

@@ -195,6 +195,7 @@ class Translated(Message, frozen=True):
     translations: tuple[TranslatedText, ...]
     stages_ms: dict[str, float]
     accounted_ms: float  # edge wall time from message read to answer written
+    priority: Priority | Literal[""] = ""  # the class it was served in, when that isn't the one asked for
 
 
 # ---- id rooms: edge -> origin ----------------------------------------------------------------------------------------

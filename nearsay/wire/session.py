@@ -53,11 +53,14 @@ def one_of(secrets: Collection[str]) -> Authorise:
     return lambda shown: "" if not known or sum(hmac.compare_digest(shown.encode(), one) for one in known) else None
 
 
+ANYBODY = one_of(())
+
+
 class Session(SendingHalf):
     """State of one link on one side. `who`: what `authorise` said of the peer that connected to us."""
 
     def __init__(
-        self, side: Side, hello: Hello, limits: LinkLimits, *, now: float, authorise: Authorise = one_of(())
+        self, side: Side, hello: Hello, limits: LinkLimits, *, now: float, authorise: Authorise = ANYBODY
     ) -> None:
         """`authorise` is asked about the hello of who connects to us."""
         super().__init__(side, limits)

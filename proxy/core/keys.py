@@ -2,12 +2,12 @@
 
 Decides: which tenant a shown key stands for, and what a good key looks like in a config.
 Must not know: where a request carries its key, what a tenant may do (quota.py, routing.py).
-Invariants: only hashes are kept; no key configured anywhere = whoever comes is the default tenant, which only a proxy on
-loopback may say (`open_door`), so that a reload that takes the last key away shuts the door and doesn't open it; one
+Invariants: only hashes are kept; no key configured anywhere = whoever comes is the default tenant, but only with
+`open_door`, on loopback: a reload that takes the last key away elsewhere shuts the door and doesn't open it; one
 constant-time comparison a look-up, for good keys and bad, however many there are.
 
-Plain SHA-256 is right for keys that a machine drew: of 2^256 none is found by trying, salted and slow or not. A slow hash
-protects what people choose, and would cost each request milliseconds that strangers decide about.
+Plain SHA-256 is right for keys that a machine drew: of 2^256 none is found by trying, salted and slow or not. A slow
+hash protects what people choose, and would cost each request milliseconds that strangers decide about.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Decides: which cell of the memory is whose. One row a process, and nobody writes another's row: so no lock is taken and
 nothing is lost when a process dies in the middle; all read all rows. Other hosts together are one row more.
 Must not know: limits, rates, time; what the memory is made of (bytes of this process, or mapped by several).
-Invariants: cells only rise, but for those of requests in flight; a name has one slot in all processes; at most SLOTS_MAX
-names are shared, later ones are counted by each process for itself (`crowded` says so).
+Invariants: cells only rise, but for those of requests in flight; a name has one slot in all processes; at most
+SLOTS_MAX names are shared, later ones are counted by each process for itself (`crowded` says so).
 Layout: SLOTS_MAX digests of 16 bytes, then float64[slot, field, row].
 """
 
@@ -15,6 +15,7 @@ from enum import IntEnum
 from hashlib import blake2b
 
 SLOTS_MAX = 4096
+ALONE = nullcontext()
 _DIGEST_BYTES = 16
 _EMPTY = bytes(_DIGEST_BYTES)
 _DIRECTORY_BYTES = SLOTS_MAX * _DIGEST_BYTES
@@ -46,7 +47,7 @@ class Slot:
 
     __slots__ = ("_base", "_cells", "_row", "_rows")
 
-    def __init__(self, cells: memoryview, slot: int, *, rows: int, row: int) -> None:
+    def __init__(self, cells: memoryview[float], slot: int, *, rows: int, row: int) -> None:
         self._cells = cells
         self._base = slot * FIELDS * rows
         self._rows = rows
@@ -85,7 +86,7 @@ class Ledger:
         *,
         rows: int,
         row: int,
-        lock: AbstractContextManager[object] = nullcontext(),
+        lock: AbstractContextManager[object] = ALONE,
     ) -> None:
         """`lock` is held while the directory is read or written: when a process meets a name for the first time."""
         assert 0 <= row < rows and len(memory) == memory_bytes(rows)

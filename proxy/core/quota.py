@@ -1,13 +1,13 @@
 """What a tenant may do now: characters and requests a second, and how many requests at once, in each of two classes.
 
 Decides: the class that a request is served in, or that it is refused, and until when.
-Must not know: keys, HTTP, processes and hosts (the ledger adds them up), clocks (`now` is an argument, monotonic seconds
-that all processes of a host share).
+Must not know: keys, HTTP, processes and hosts (the ledger adds them up), clocks (`now` is an argument, in monotonic
+seconds that all processes of a host share).
 Invariants: nothing is charged for what is refused; a permit ends once; interactive work that is short is never demoted,
 bulk work is refused only when the batch class is full, too; a class never uses up what the other one has.
-How exact: a process sees what others charged at its next look, and charges it then. It never thinks that more is left
-than is, but for what the others charge while it decides (one request each); and never that less is left than is, but for
-one LOOK_S of the rate. Other hosts are seen later (shared_limits.py).
+How exact: a process sees what others charged at its next look, and charges it then. It never takes more to be left than
+is, but for what the others charge while it decides (one request each), and never less, but for one LOOK_S of the rate.
+Other hosts are seen later (shared_limits.py).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from proxy.core.ledger import CLASS_FIELDS, Field, Ledger, Slot
 from proxy.core.routing_config import Tenant
 
 LOOK_S = 0.2  # how often each process looks at what the others used
+_ROUNDING = 1e-6  # 9.9999999 units are ten
 FULL_RETRY_MS = 1000.0  # when to come again to a tenant whose requests in flight are too many: nobody knows
 
 
@@ -55,8 +56,8 @@ class Meter:
         self._charged(cost, now)
 
     def left(self, now: float) -> int:
-        """Whole units that fit now."""
-        return min(self.quota, int(self._bucket.left(now)))
+        """Whole units that fit now; a full bucket has the whole quota, also one that holds less than a unit."""
+        return self.quota if self._bucket.full_at <= now else min(self.quota, int(self._bucket.left(now) + _ROUNDING))
 
     def full_in_s(self, now: float) -> int:
         """Whole seconds until all of the quota is there again."""
@@ -122,7 +123,7 @@ class TenantClass:
 
     def _refuse(self, unit: str, limit: str, wait_ms: float) -> RateLimited:
         detail = f"{self.priority} requests: at most {limit}"
-        return RateLimited(detail, retry_after_ms=math.ceil(wait_ms), policy=self.policy(unit))
+        return RateLimited(detail, retry_after_ms=math.ceil(wait_ms), policy=self.policy(unit), priority=self.priority)
 
 
 def _cost(meter: Meter, chars: int) -> float:
@@ -184,7 +185,7 @@ class Quotas:
             used.look(now)
 
     def headers(self, name: str, priority: Priority, now: float) -> dict[str, str]:
-        """`RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers), none for a tenant without limits."""
+        """`RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-09), if the tenant has limits."""
         classes = self._classes.get(name)
         if classes is None:
             return {}

@@ -49,7 +49,11 @@ class Conversation:
         limits = limits or LinkLimits()
         self.left = Session(Side.CONNECT, Hello("proxy", secret=secret), limits, now=self.now)
         self.right = Session(
-            Side.ACCEPT, Hello("edge", secret="right's own"), right_limits or limits, now=self.now, authorise=one_of(secrets)
+            Side.ACCEPT,
+            Hello("edge", secret="right's own"),
+            right_limits or limits,
+            now=self.now,
+            authorise=one_of(secrets),
         )
         if greet:
             self.to_right()
