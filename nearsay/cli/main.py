@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nearsay.cli import doctor, load, stats, translate, up
+from nearsay.cli import doctor, keys, load, stats, translate, up
 from nearsay.cli.console import EXIT_USAGE, fail
 from nearsay.cli.options import Config, Overrides
 from nearsay.cli.services import become
@@ -43,6 +43,7 @@ app.command("translate")(translate.command)
 app.command("stats")(stats.command)
 app.command("doctor")(doctor.command)
 app.command("load")(load.command)
+app.add_typer(keys.app, name="keys")
 
 
 @app.command(
