@@ -113,10 +113,10 @@ async def test_over_the_limit_short_work_gets_429_with_all_that_a_client_needs()
 
 
 async def test_a_link_is_refused_with_the_time_to_come_again() -> None:
-    async with proxy_room(FakeEdge(), tenants=acme(requests_per_s=0.1, burst_s=10.0)) as room:
-        async with sdk(room, secret="a1") as peer:
-            await (await peer.open(ASKED)).receive()
-            error = await refusal(peer, ASKED)
+    limited = acme(requests_per_s=0.1, burst_s=10.0)
+    async with proxy_room(FakeEdge(), tenants=limited) as room, sdk(room, secret="a1") as peer:
+        await (await peer.open(ASKED)).receive()
+        error = await refusal(peer, ASKED)
     assert isinstance(error, RateLimited) and not error.retryable
     assert error.retry_after_ms is not None and 0 < error.retry_after_ms <= 10_000
 
