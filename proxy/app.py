@@ -14,7 +14,7 @@ from aiohttp import web
 from nearsay.runtime.clock import Clock
 from nearsay.runtime.config import load_config
 from nearsay.runtime.lifecycle import Lifecycle
-from nearsay.runtime.link import Connect, LinkServer, Peer
+from nearsay.runtime.link import Connect, Dial, LinkServer, Peer
 from nearsay.runtime.metrics import Metrics
 from nearsay.runtime.service import run
 from nearsay.runtime.tasks import Tasks
@@ -55,8 +55,18 @@ class Proxy:
         self.metrics = Metrics(self.name)
         self._instance = new_id()
         self._tasks = Tasks()
+        dial = Dial.of(config)
         peers = [
-            Peer(url, hello=self._to_edge, tasks=self._tasks, limits=config.link, clock=clock, connect=connect, rng=rng)
+            Peer(
+                url,
+                hello=self._to_edge,
+                tasks=self._tasks,
+                limits=config.link,
+                clock=clock,
+                connect=connect,
+                rng=rng,
+                dial=dial,
+            )
             for url in dict.fromkeys(config.edges)
         ]
         self.pool = EdgePool(peers, config.attempts, metrics=self.metrics, clock=clock, chance=rng.randrange)

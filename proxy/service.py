@@ -101,8 +101,9 @@ class TranslateService:
 
     @contextmanager
     def _admitted(self) -> Iterator[None]:
-        """A permit for one request. Raises Overloaded, Unavailable (draining)."""
-        if self._lifecycle.state in ("draining", "stopped"):
+        """A permit for one request, also while draining: it came on a connection that was open before. Raises
+        Overloaded, Unavailable (draining) once that is over."""
+        if self._lifecycle.state == "stopped":
             raise Unavailable(code="draining", retry_after_ms=RETRY_AFTER_MS)
         if self.in_flight >= self._in_flight_max:
             raise Overloaded(f"{self.in_flight} requests are in flight", retry_after_ms=RETRY_AFTER_MS)

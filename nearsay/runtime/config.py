@@ -36,7 +36,16 @@ class ServiceConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     admin_host: str = "127.0.0.1"
     admin_port: Port = 0
     secret: str = ""  # links must show it; "" is for loopback only
+    admin_secret: str = ""  # asked of who reads the admin port, as a Bearer token; "" is for loopback only
+    tls_cert: Path | None = None  # PEM; with both the service port speaks TLS. They are read again when they change
+    tls_key: Path | None = None
+    tls_client_ca: Path | None = None  # clients must show a certificate of this authority
+    peer_ca: Path | None = None  # who vouches for wss:// addresses that we open links to; the system's authorities
+    peer_cert: Path | None = None  # what those links show
+    peer_key: Path | None = None
+    dscp: Annotated[int, msgspec.Meta(ge=0, le=63)] = 0  # mark of our packets (RFC 2474), for networks that look at it
     drain_timeout_s: Seconds = 20.0
+    drain_idle_s: Seconds = 1.0  # idle connections are kept so long when draining: a request may be on its way
     keepalive_timeout_s: Seconds = 75.0  # for the next request's headers to arrive, also the first one's
     stop_with_stdin: bool = False  # drain when stdin ends: the process that holds its other end has gone
     log_level: Literal["debug", "info", "warning", "error", "critical"] = "warning"

@@ -14,7 +14,8 @@ import msgspec
 import pytest
 
 from nearsay.runtime.config import ConfigError, load_config
-from nearsay.runtime.service import Stop, run_service
+from nearsay.runtime.service import run_service
+from nearsay.runtime.stop import Stop
 from nearsay.runtime.tasks import Tasks
 from proxy.__main__ import run
 from proxy.app import build

@@ -16,12 +16,15 @@ from nearsay.wire.messages import State
 class Process:
     """The admin port of a process that the test puts into states."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: ServiceConfig = ServiceConfig(secret="s3")) -> None:  # noqa: B008 - frozen
         self.lifecycle = Lifecycle()
         self.metrics = Metrics("demo")
         app = web.Application()
-        app.add_routes(admin_routes(ServiceConfig(secret="s3"), self.lifecycle, self.metrics))
+        app.add_routes(admin_routes(config, self.lifecycle, self.measured))
         self._server = TestServer(app)
+
+    async def measured(self) -> Metrics:
+        return self.metrics
 
     async def get(self, path: str) -> tuple[int, str, bytes]:
         async with TestClient(self._server) as client, client.get(path) as response:

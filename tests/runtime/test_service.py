@@ -19,7 +19,8 @@ from aiohttp import web
 from nearsay.runtime.config import ConfigError, ServiceConfig
 from nearsay.runtime.lifecycle import Lifecycle
 from nearsay.runtime.metrics import Metrics
-from nearsay.runtime.service import EXIT_CONFIG, Stop, check_doors, run, run_service
+from nearsay.runtime.service import EXIT_CONFIG, check_doors, run, run_service
+from nearsay.runtime.stop import Stop
 from nearsay.runtime.tasks import Tasks
 from tests.runtime.kit import TIMEOUT_S
 
