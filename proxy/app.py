@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,11 +14,14 @@ from aiohttp import web
 
 from nearsay.runtime.clock import Clock
 from nearsay.runtime.config import load_config
+from nearsay.runtime.inherited import Inherited, inherited
 from nearsay.runtime.lifecycle import Lifecycle
 from nearsay.runtime.link import Connect, Dial, LinkServer, Peer
 from nearsay.runtime.metrics import Metrics
+from nearsay.runtime.parent import run_parent
 from nearsay.runtime.service import run
 from nearsay.runtime.tasks import Tasks
+from nearsay.runtime.workers import row_count
 from nearsay.wire.messages import Hello
 from proxy.config import ProxyConfig, check
 from proxy.core.ledger import Ledger, memory_bytes
@@ -26,6 +30,7 @@ from proxy.edges import EdgePool
 from proxy.handlers import Handlers
 from proxy.link_door import LinkDoor
 from proxy.service import TranslateService
+from proxy.shared_limits import Memory, RedisBoard, SharedLimits
 from proxy.tenants import Tenants
 
 
@@ -48,7 +53,10 @@ class Proxy:
         rng: random.Random | None = None,
         new_id: Callable[[], str] = new_id,
         tenants: Mapping[str, Tenant] = {},
+        ledger: Ledger | None = None,
+        shared: SharedLimits | None = None,
     ) -> None:
+        """`ledger`: what tenants used, if others count it too; `shared`: what this process does about that."""
         rng = rng or random.Random()
         self.config = config
         self.lifecycle = Lifecycle()
@@ -70,7 +78,8 @@ class Proxy:
             for url in dict.fromkeys(config.edges)
         ]
         self.pool = EdgePool(peers, config.attempts, metrics=self.metrics, clock=clock, chance=rng.randrange)
-        ledger = Ledger(bytearray(memory_bytes(1)), rows=1, row=0)
+        ledger = ledger or Ledger(bytearray(memory_bytes(1)), rows=1, row=0)
+        self._shared = shared
         self.tenants = Tenants(config, tenants, ledger, metrics=self.metrics, clock=clock)
         self.service = TranslateService(
             self.pool,
@@ -111,6 +120,8 @@ class Proxy:
     async def start(self) -> None:
         """Connect to the edges and wait a moment for the first; without one, requests get 503 until it comes."""
         self._tasks.spawn(self.tenants.look_often(), name="look at limits")
+        if self._shared is not None:
+            self._tasks.spawn(self._shared.run(self.metrics), name="shared limits")
         await self.pool.start(self.config.start_wait_s)
 
     async def drain(self) -> None:
@@ -142,12 +153,39 @@ def build(
     rng: random.Random | None = None,
     new_id: Callable[[], str] = new_id,
     tenants: Mapping[str, Tenant] = {},
+    given: Inherited | None = None,
 ) -> Proxy:
-    """A proxy from its config. Raises ConfigError. `connect`, `clock`, `rng` and `new_id` are for simulations."""
+    """A proxy from its config. Raises ConfigError. `connect`, `clock`, `rng` and `new_id` are for simulations; `given`
+    is what a parent of several processes gave to this one."""
     checked = check(config, tenants)
-    return Proxy(checked, clock=clock, connect=connect, rng=rng, new_id=new_id, tenants=tenants)
+    ledger, shared = None, None
+    if given is not None:
+        ledger = Memory.of(given).ledger(given.row)
+    elif config.limits_redis:
+        shared = SharedLimits(1, RedisBoard(config.limits_redis), clock=clock)
+        ledger = shared.own.ledger(0)
+    return Proxy(
+        checked,
+        clock=clock,
+        connect=connect,
+        rng=rng,
+        new_id=new_id,
+        tenants=tenants,
+        ledger=ledger,
+        shared=shared,
+    )
 
 
 def main(config_path: Path | None, overrides: Mapping[str, object] | None = None) -> int:
-    """Run a proxy until it is told to stop; the exit status. Raises ConfigError."""
-    return run(build(load_config(config_path, ProxyConfig, overrides or {})))
+    """Run a proxy, or the parent of several, until it is told to stop; the exit status. Raises ConfigError."""
+
+    def load() -> ProxyConfig:
+        return check(load_config(config_path, ProxyConfig, overrides or {}))
+
+    config, given = load(), inherited()
+    if given is None and config.workers:
+        board = RedisBoard(config.limits_redis) if config.limits_redis else None
+        shared = SharedLimits(row_count(config.workers), board, clock=time.monotonic)
+        command = [sys.executable, "-m", "proxy", *sys.argv[1:]]
+        return run_parent(Proxy.name, command, load, config.workers, shared=shared)
+    return run(build(config, given=given), given)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
+from typing import Annotated
+
+import msgspec
 
 from nearsay.runtime.config import ConfigError, Port, Seconds, ServiceConfig
 from nearsay.wire.limits import LinkLimits
@@ -19,7 +22,9 @@ class ProxyConfig(ServiceConfig, frozen=True, forbid_unknown_fields=True, kw_onl
     admin_port: Port = 8101
     edges: tuple[str, ...] = ("ws://127.0.0.1:8110/link",)
     keys: tuple[str, ...] = ()  # none = any key is accepted, on loopback only
-    in_flight_max: int = 1024  # requests being answered; more are shed
+    workers: Annotated[int, msgspec.Meta(ge=0, le=256)] = 0  # processes that a parent keeps; 0 = this one, without
+    limits_redis: str = ""  # redis:// URL: tenants' limits hold for all proxies that name it
+    in_flight_max: int = 1024  # requests being answered by one process; more are shed
     start_wait_s: Seconds = 5.0  # for a first edge before the proxy calls itself ready
     drain_timeout_s: Seconds = 30.0  # for requests in flight after SIGTERM
     request: RequestLimits = RequestLimits()

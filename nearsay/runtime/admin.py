@@ -5,14 +5,23 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
 
 import msgspec
 import orjson
 from aiohttp import web
 
 from nearsay.runtime.config import ServiceConfig, redacted
-from nearsay.runtime.lifecycle import Lifecycle
 from nearsay.runtime.metrics import Metrics
+from nearsay.wire.messages import State
+
+
+class Stateful(Protocol):
+    """What has a state: a process' lifecycle, or all processes of a parent."""
+
+    @property
+    def state(self) -> State: ...
+
 
 Measured = Callable[[], Awaitable[Metrics]]
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -20,7 +29,7 @@ Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 def admin_routes(
     config: ServiceConfig,
-    lifecycle: Lifecycle,
+    lifecycle: Stateful,
     measured: Measured,
     also: Callable[[], Mapping[str, object]] = dict,
 ) -> list[web.RouteDef]:

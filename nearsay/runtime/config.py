@@ -16,7 +16,7 @@ import msgspec
 T = TypeVar("T", bound=msgspec.Struct)
 Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]  # uvloop takes a larger one modulo 65,536
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
-_SECRET_WORDS = ("secret", "password", "token", "key")
+_SECRET_WORDS = ("secret", "password", "token", "key", "redis")  # a URL of Redis may hold a password
 _LISTS = (list, tuple, set, frozenset)
 
 

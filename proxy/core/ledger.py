@@ -16,9 +16,9 @@ from hashlib import blake2b
 
 SLOTS_MAX = 4096
 ALONE = nullcontext()
-_DIGEST_BYTES = 16
-_EMPTY = bytes(_DIGEST_BYTES)
-_DIRECTORY_BYTES = SLOTS_MAX * _DIGEST_BYTES
+DIGEST_BYTES = 16
+_EMPTY = bytes(DIGEST_BYTES)
+_DIRECTORY_BYTES = SLOTS_MAX * DIGEST_BYTES
 
 
 class Field(IntEnum):
@@ -102,7 +102,7 @@ class Ledger:
 
     def slot(self, name: str) -> Slot:
         """A tenant's slot."""
-        return self.slot_of(blake2b(name.encode(), digest_size=_DIGEST_BYTES).digest())
+        return self.slot_of(blake2b(name.encode(), digest_size=DIGEST_BYTES).digest())
 
     def slot_of(self, digest: bytes) -> Slot:
         """The slot of a name by its digest."""
@@ -134,7 +134,7 @@ class Ledger:
             self._catch_up()
             number = self._numbers.get(digest, len(self._numbers))
             if number < SLOTS_MAX:
-                self._directory[number * _DIGEST_BYTES : (number + 1) * _DIGEST_BYTES] = digest
+                self._directory[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES] = digest
                 self._numbers[digest] = number
                 return Slot(self._cells, number, rows=self.rows, row=self._row)
         self.crowded = True
@@ -142,7 +142,7 @@ class Ledger:
 
     def _catch_up(self) -> None:
         while (number := len(self._numbers)) < SLOTS_MAX:
-            digest = bytes(self._directory[number * _DIGEST_BYTES : (number + 1) * _DIGEST_BYTES])
+            digest = bytes(self._directory[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES])
             if digest == _EMPTY:
                 break
             self._numbers[digest] = number
