@@ -81,8 +81,8 @@ def redacted(config: msgspec.Struct) -> dict[str, Any]:
 def _star(name: str, value: Any) -> Any:
     if isinstance(value, dict):
         return {inner: _star(inner, v) for inner, v in value.items()}
-    words = name.lower().rstrip("s").split("_")
-    return "***" if value and any(word in words for word in _SECRET_WORDS) else value
+    words = {form for word in name.lower().split("_") for form in (word, word.removesuffix("s"))}
+    return "***" if value and not words.isdisjoint(_SECRET_WORDS) else value
 
 
 def _read_file(path: Path | None, problems: list[str]) -> dict[str, Any]:
