@@ -12,9 +12,11 @@ import logging
 import mmap
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
+from contextlib import suppress
+from functools import partial
 from importlib import import_module
-from typing import Protocol
+from typing import Any, Protocol
 
 from nearsay.runtime.clock import Clock
 from nearsay.runtime.config import ConfigError
@@ -79,7 +81,7 @@ class Board(Protocol):
 
 
 class RedisBoard:
-    """One hash in Redis."""
+    """One hash in Redis. A client that failed once is given up: the next exchange begins with a new one."""
 
     def __init__(self, url: str) -> None:
         """Raises ConfigError: no such URL, or the extra `redis` isn't installed."""
@@ -88,36 +90,40 @@ class RedisBoard:
             self._errors: type[Exception] = import_module("redis").RedisError
         except ImportError:
             raise ConfigError(["'limits_redis' needs the extra: pip install 'nearsay[redis]'"]) from None
+        self._new = partial(
+            package.Redis.from_url,
+            url,
+            socket_timeout=ANSWER_TIMEOUT_S,
+            socket_connect_timeout=ANSWER_TIMEOUT_S,
+        )
         try:
-            self._redis = package.Redis.from_url(
-                url,
-                socket_timeout=ANSWER_TIMEOUT_S,
-                socket_connect_timeout=ANSWER_TIMEOUT_S,
-                single_connection_client=True,
-            )
+            self._redis = self._new()
         except ValueError as error:
             raise ConfigError([f"'limits_redis': {str(error).partition('(')[0].strip()}"]) from None
 
     async def exchange(self, name: bytes, line: bytes) -> Mapping[bytes, bytes]:
         """See Board."""
-        try:
-            async with self._redis.pipeline(transaction=False) as pipe:
-                _, lines = await pipe.hset(BOARD, name, line).hgetall(BOARD).execute()
-        except self._errors as error:
-            raise OSError(type(error).__name__) from error
+        pipe = self._redis.pipeline(transaction=False)
+        _, lines = await self._answer(pipe.hset(BOARD, name, line).hgetall(BOARD).execute())
         found: dict[bytes, bytes] = lines
         return found
 
     async def wipe(self, names: list[bytes]) -> None:
         """See Board."""
-        try:
-            await self._redis.hdel(BOARD, *names)
-        except self._errors as error:
-            raise OSError(type(error).__name__) from error
+        await self._answer(self._redis.hdel(BOARD, *names))
 
     async def close(self) -> None:
         """See Board."""
         await self._redis.aclose()
+
+    async def _answer(self, asked: Awaitable[Any]) -> Any:
+        try:
+            return await asked
+        except (self._errors, OSError) as error:
+            with suppress(self._errors, OSError):
+                await self._redis.aclose()
+            self._redis = self._new()
+            raise OSError(type(error).__name__) from error
 
 
 class SharedLimits:
@@ -156,7 +162,7 @@ class SharedLimits:
             lines.pop(self._name, None)
             if dead := self._hosts.hear(lines, self._clock()):
                 await board.wipe(dead)
-        except (OSError, TimeoutError) as error:
+        except OSError as error:  # TimeoutError is one
             self._hosts.hear({}, self._clock())
             metrics.count("limits_exchange", outcome="failed")
             if not self._down:

@@ -12,7 +12,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 from aiohttp import web
@@ -57,6 +57,14 @@ class Service(Protocol):
 
     async def stop(self) -> None:
         """Release everything; called exactly once, also when `start` failed or was never reached."""
+
+
+@runtime_checkable
+class Reloads(Protocol):
+    """A service that reads something again at SIGHUP."""
+
+    def reload(self) -> None:
+        """Called by the event loop; must not wait."""
 
 
 def run(service: Service, given: Inherited | None = None) -> int:
@@ -113,8 +121,8 @@ async def run_service(
         if config.stop_with_stdin or given is not None:
             tasks.spawn(stop_with_stdin(stop), name="stdin")
         if tls is not None:
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, tls.reload)
             tasks.spawn(tls.watch(), name="certificates")
+        _reload_on_hangup(service, tls)
         at = (config.admin_host, config.admin_port) if given is None else ("127.0.0.1", 0)
         admin_port = await admin.open(bind(*at))
         if await _started(service, stop, tasks):
@@ -143,6 +151,15 @@ def check_doors(config: ServiceConfig) -> None:
         problems.append(f"'admin_host' {config.admin_host} is not loopback: set 'admin_secret', or bind 127.0.0.1")
     if problems:
         raise ConfigError(problems)
+
+
+def _reload_on_hangup(service: Service, tls: DoorTls | None) -> None:
+    """Where there is something to read again; otherwise SIGHUP ends the process, as a closed terminal should."""
+    reloads = [tls.reload] if tls is not None else []
+    if isinstance(service, Reloads):
+        reloads.append(service.reload)
+    if reloads:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: [reload() for reload in reloads])
 
 
 def _measured(service: Service) -> Measured:
