@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nearsay.cli import doctor, keys, load, stats, translate, up
+from nearsay.cli import doctor, keys, load, proxy, stats, translate, up
 from nearsay.cli.console import EXIT_USAGE, fail
 from nearsay.cli.options import Config, Overrides
 from nearsay.cli.services import become
@@ -21,10 +21,7 @@ app = typer.Typer(
 app.command("up")(up.command)
 
 
-@app.command()
-def proxy(config: Config = None, overrides: Overrides = None) -> None:
-    """Run a proxy."""
-    become("proxy", config, overrides or ())
+app.add_typer(proxy.app, name="proxy")
 
 
 @app.command()
