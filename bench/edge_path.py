@@ -23,11 +23,11 @@ import msgspec
 
 from bench.report import Measure, Note, write_result
 from bench.sentences import sentences
-from nearsay.cli.child import Child
 from nearsay.cli.ports import HOST
 from nearsay.cli.stack import ConfigValue, StackOptions, make_stack
 from nearsay.client import AsyncClient, Result, TransportName
 from nearsay.lab.report import percentile
+from nearsay.runtime.child import Child
 from nearsay.runtime.tasks import Tasks
 from nearsay.text.engine import LocalEngine, LocalInput, open_engine
 from nearsay.text.registry import Registry, load_vocabs

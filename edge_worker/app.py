@@ -24,7 +24,7 @@ from edge_worker.warm_up import warm_up
 from nearsay.runtime.clock import Clock, wall_clock
 from nearsay.runtime.config import ConfigError, load_config
 from nearsay.runtime.lifecycle import Lifecycle
-from nearsay.runtime.link import Connect, LinkServer, Peer
+from nearsay.runtime.link import Connect, Dial, LinkServer, Peer
 from nearsay.runtime.metrics import Metrics
 from nearsay.runtime.service import run
 from nearsay.runtime.tasks import Tasks
@@ -72,6 +72,7 @@ class Edge:
         self._local: list[Local] = []
         self._server: EdgeServer | None = None
         self._told: tuple[object, ...] = ()  # standing in the latest report
+        dial = Dial.of(config)
         peers = [
             Peer(
                 url,
@@ -81,6 +82,7 @@ class Edge:
                 clock=clock,
                 connect=connect,
                 rng=rng,
+                dial=dial,
             )
             for url in config.origins
         ]

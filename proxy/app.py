@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-import signal
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,28 +13,36 @@ from pathlib import Path
 import msgspec
 from aiohttp import web
 
+from nearsay.runtime.admin import guarded
 from nearsay.runtime.clock import Clock, wall_clock
 from nearsay.runtime.config import load_config
+from nearsay.runtime.inherited import Inherited, inherited
 from nearsay.runtime.lifecycle import Lifecycle
-from nearsay.runtime.link import Connect, LinkServer, Peer
+from nearsay.runtime.link import Connect, Dial, LinkServer, Peer
 from nearsay.runtime.metrics import Metrics
+from nearsay.runtime.parent import run_parent
 from nearsay.runtime.service import run
 from nearsay.runtime.tasks import Tasks
+from nearsay.runtime.workers import row_count
 from nearsay.wire.grant import GrantKey
 from nearsay.wire.messages import Hello
-from nearsay.wire.session import one_of
 from proxy.config import ProxyConfig, check, routing_of
 from proxy.core.fleet_view import view
+from proxy.core.ledger import Ledger, memory_bytes
 from proxy.core.probes import ProbeTable
 from proxy.core.routing_check import Routing, named
+from proxy.core.routing_config import Tenant
 from proxy.edges import EdgePool
 from proxy.handlers import Handlers
 from proxy.link_door import LinkDoor
 from proxy.location import Locator
 from proxy.route_door import RouteDoor
 from proxy.routing_file import RoutingFile
+from proxy.routing_file import load as load_routing
 from proxy.service import TranslateService
+from proxy.shared_limits import Memory, RedisBoard, SharedLimits
 from proxy.steer_fleet import FleetRegions
+from proxy.tenants import Tenants
 
 
 def new_id() -> str:
@@ -56,7 +64,12 @@ class Proxy:
         rng: random.Random | None = None,
         new_id: Callable[[], str] = new_id,
         wall: Clock = wall_clock,
+        tenants: Mapping[str, Tenant] = {},
+        ledger: Ledger | None = None,
+        shared: SharedLimits | None = None,
     ) -> None:
+        """`tenants`: those of a proxy without a routing file. `ledger`: what tenants used, if others count it too;
+        `shared`: what this process does about that."""
         rng = rng or random.Random()
         self.config = config
         self.lifecycle = Lifecycle()
@@ -65,46 +78,38 @@ class Proxy:
         self._clock = clock
         self._tasks = Tasks()
         self._routing = RoutingFile(config.routing, self._apply, self.metrics) if config.routing is not None else None
-
-        def new_peer(url: str) -> Peer:
-            return Peer(
-                url, hello=self._to_edge, tasks=self._tasks, limits=config.link, clock=clock, connect=connect, rng=rng
-            )
-
-        self.pool = EdgePool(
-            named(routing_of(config)) if self._routing is None else self._routing.routing,
-            new_peer,
-            config.attempts,
-            drain_s=config.drain_timeout_s,
-            tasks=self._tasks,
-            metrics=self.metrics,
-            clock=clock,
-            chance=rng.randrange,
-        )
+        routing = named(routing_of(config, tenants)) if self._routing is None else self._routing.routing
+        check(config, routing.config.tenants)
+        self.pool = self._new_pool(routing, connect, rng)
+        ledger = ledger or Ledger(bytearray(memory_bytes(1)), rows=1, row=0)
+        self._shared = shared
+        self.tenants = Tenants(config, routing.config.tenants, ledger, metrics=self.metrics, clock=clock)
         self.service = TranslateService(
             self.pool,
+            self.tenants,
             config.attempts,
             in_flight_max=config.in_flight_max,
             lifecycle=self.lifecycle,
             metrics=self.metrics,
             clock=clock,
         )
-        door = LinkDoor(self.service, self.pool, config.request, metrics=self.metrics, clock=clock, new_id=new_id)
+        door = LinkDoor(
+            self.service, self.pool, self.tenants, config.request, metrics=self.metrics, clock=clock, new_id=new_id
+        )
         self._link = LinkServer(
             hello=self._to_client,
             handler=door.serve,
             tasks=self._tasks,
             limits=config.link,
             clock=clock,
-            secret=one_of(
-                [secret for secret in (*config.keys, config.secret) if secret]
-            ),  # an SDK shows its key as the secret of its hello
+            secret=self.tenants.key_id,  # an SDK shows its key as the secret of its hello
         )
         self._locator = Locator(Path(config.geoip) if config.geoip else None)
         self._handlers = Handlers(
             self.service,
             self.pool,
             self._link,
+            self.tenants,
             config,
             self._route_door(wall),
             self._locator,
@@ -112,6 +117,32 @@ class Proxy:
             tasks=self._tasks,
             clock=clock,
             new_id=new_id,
+        )
+
+    def _new_pool(self, routing: Routing, connect: Connect | None, rng: random.Random) -> EdgePool:
+        config, dial = self.config, Dial.of(self.config)
+
+        def new_peer(url: str) -> Peer:
+            return Peer(
+                url,
+                hello=self._to_edge,
+                tasks=self._tasks,
+                limits=config.link,
+                clock=self._clock,
+                connect=connect,
+                rng=rng,
+                dial=dial,
+            )
+
+        return EdgePool(
+            routing,
+            new_peer,
+            config.attempts,
+            drain_s=config.drain_timeout_s,
+            tasks=self._tasks,
+            metrics=self.metrics,
+            clock=self._clock,
+            chance=rng.randrange,
         )
 
     def _route_door(self, wall: Clock) -> RouteDoor:
@@ -132,13 +163,15 @@ class Proxy:
 
     def admin_routes(self) -> list[web.RouteDef]:
         """Routes of the admin port beside those that every service has."""
-        return [web.get("/routing", self._show_routing)]
+        return [web.get("/routing", guarded(self.config, self._show_routing))]
 
     async def start(self) -> None:
         """Connect to the edges and wait a moment for the first; without one, requests get 503 until it comes."""
+        self._tasks.spawn(self.tenants.look_often(), name="look at limits")
+        if self._shared is not None:
+            self._tasks.spawn(self._shared.run(self.metrics), name="shared limits")
         if self._routing is not None:
             self._tasks.spawn(self._routing.watch(), name="watch the routing file")
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.reload)
         if self._locator.wanted:
             await self._locator.refresh()
             self._tasks.spawn(self._locator.watch(), name="geoip file")
@@ -166,6 +199,7 @@ class Proxy:
 
     async def _apply(self, routing: Routing) -> None:
         """A new routing config, whole."""
+        self.tenants.replace(routing.config.tenants)
         await self.pool.apply(routing)
 
     async def _show_routing(self, _: web.Request) -> web.Response:
@@ -188,11 +222,41 @@ def build(
     rng: random.Random | None = None,
     new_id: Callable[[], str] = new_id,
     wall: Clock = wall_clock,
+    tenants: Mapping[str, Tenant] = {},
+    given: Inherited | None = None,
 ) -> Proxy:
-    """A proxy from its config. Raises ConfigError. All but `config` is for simulations."""
-    return Proxy(check(config), clock=clock, connect=connect, rng=rng, new_id=new_id, wall=wall)
+    """A proxy from its config. Raises ConfigError. `given` is what a parent of several processes gave to this one; the
+    rest is for simulations."""
+    ledger, shared = None, None
+    if given is not None:
+        ledger = Memory.of(given).ledger(given.row)
+    elif config.limits_redis:
+        shared = SharedLimits(1, RedisBoard(config.limits_redis), clock=clock)
+        ledger = shared.own.ledger(0)
+    return Proxy(
+        config,
+        clock=clock,
+        connect=connect,
+        rng=rng,
+        new_id=new_id,
+        wall=wall,
+        tenants=tenants,
+        ledger=ledger,
+        shared=shared,
+    )
 
 
 def main(config_path: Path | None, overrides: Mapping[str, object] | None = None) -> int:
-    """Run a proxy until it is told to stop; the exit status. Raises ConfigError."""
-    return run(build(load_config(config_path, ProxyConfig, overrides or {})))
+    """Run a proxy, or the parent of several, until it is told to stop; the exit status. Raises ConfigError."""
+
+    def load() -> ProxyConfig:
+        config = load_config(config_path, ProxyConfig, overrides or {})
+        return check(config, {} if config.routing is None else load_routing(config.routing).config.tenants)
+
+    config, given = load(), inherited()
+    if given is None and config.workers:
+        board = RedisBoard(config.limits_redis) if config.limits_redis else None
+        shared = SharedLimits(row_count(config.workers), board, clock=time.monotonic)
+        command = [sys.executable, "-m", "proxy", *sys.argv[1:]]
+        return run_parent(Proxy.name, command, load, config.workers, shared=shared)
+    return run(build(config, given=given), given)

@@ -22,7 +22,6 @@ from proxy import compress, render, sse
 from proxy.body import read_body
 from proxy.client_address import ClientAddresses
 from proxy.config import ProxyConfig
-from proxy.core.keys import Keys
 from proxy.core.stages import Timeline, server_timing
 from proxy.edges import EdgePool
 from proxy.location import UNKNOWN, Locator, Place
@@ -30,6 +29,7 @@ from proxy.problem import problem_bytes, problem_headers
 from proxy.request import ValidRequest, from_json, harmless_id, harmless_trace
 from proxy.route_door import RouteDoor
 from proxy.service import Call, TranslateService
+from proxy.tenants import Tenants
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +52,7 @@ class Handlers:
         service: TranslateService,
         pool: EdgePool,
         link: LinkServer,
+        tenants: Tenants,
         config: ProxyConfig,
         route: RouteDoor,
         locator: Locator,
@@ -68,7 +69,7 @@ class Handlers:
         self._route_door = route
         self._addresses = ClientAddresses(TrustedHops(config.trusted_hops), config.hop_header)
         self._locator = locator
-        self._keys = Keys(config.keys)
+        self._tenants = tenants
         self._metrics = metrics
         self._tasks = tasks
         self._clock = clock
@@ -133,8 +134,8 @@ class Handlers:
         if valid.stream:
             return await self._stream(request, valid, call)
         answer = await self._service.translate(valid, call)
-        body, stages_ms, rendered = self._render(answer, call)
-        headers = {"X-Request-ID": call.id}
+        body, stages_ms, rendered = self._render(valid, answer, call)
+        headers = self._headers(call)
         packed = await self._encode(request, body, headers)
         if packed is not body:
             rendered = self._clock()
@@ -147,9 +148,8 @@ class Handlers:
 
     async def _stream(self, request: web.Request, valid: ValidRequest, call: Call) -> web.StreamResponse:
         """Answer with events. A failure before the first one is raised: it can still be a status."""
-        headers = {"X-Request-ID": call.id}
         async with sse.EventStream(
-            request, headers, self._config.answer, tasks=self._tasks, clock=self._clock
+            request, lambda: self._headers(call), self._config.answer, tasks=self._tasks, clock=self._clock
         ) as events:
 
             async def emit(update: Update) -> None:
@@ -163,7 +163,7 @@ class Handlers:
                 self._count(error.code)
                 await events.send("error", problem_bytes(error, call.id))
             else:
-                body, stages_ms, rendered = self._render(answer, call)
+                body, stages_ms, rendered = self._render(valid, answer, call)
                 await events.send("done", body)
                 self._service.report(valid, answer, stages_ms, call.timeline.e2e_ms(rendered))
                 self._count("ok")
@@ -186,12 +186,19 @@ class Handlers:
         headers = {"X-Request-ID": call.id}
         return await self._send(request, await self._encode(request, body, headers), headers)
 
-    def _render(self, answer: Translated, call: Call) -> tuple[bytes, dict[str, float], float]:
+    def _headers(self, call: Call) -> dict[str, str]:
+        """What every answer to a request has."""
+        return {"X-Request-ID": call.id, **self._tenants.headers(call)}
+
+    def _render(self, request: ValidRequest, answer: Translated, call: Call) -> tuple[bytes, dict[str, float], float]:
         """The answer's JSON, its stages and the instant they end at."""
         translations = render.translations(answer)
         rendered = self._clock()
         stages_ms = call.timeline.stages_ms(answer, rendered)
-        body = render.envelope(translations, stages_ms, call.id, region=call.region, routing=call.routing)
+        lowered = call.lowered(request.priority)
+        body = render.envelope(
+            translations, stages_ms, call.id, region=call.region, routing=call.routing, lowered_to=lowered
+        )
         return body, stages_ms, rendered
 
     async def _encode(self, request: web.Request, body: bytes, headers: dict[str, str]) -> bytes:
@@ -216,7 +223,7 @@ class Handlers:
         """Run a handler; every way it can fail becomes a problem, counted by code."""
         call = self._call(request)
         try:
-            self._authorise(request)
+            call.tenant = self._tenants.of_header(request.headers.get("Authorization", ""))
             return await answer(request, call)
         except NearsayError as error:
             return self._refusal(error, call)
@@ -229,7 +236,7 @@ class Handlers:
 
     def _refusal(self, error: NearsayError, call: Call) -> web.Response:
         self._count(error.code)
-        headers = problem_headers(error, call.id)
+        headers = problem_headers(error, call.id) | self._tenants.headers(call)
         if error.code == "unsupported_media_type":
             headers["Accept-Encoding"] = compress.ACCEPT_ENCODING
         return web.Response(status=http_status(error), body=problem_bytes(error, call.id), headers=headers)
@@ -246,12 +253,6 @@ class Handlers:
 
     def _place(self, request: web.Request) -> Place:
         return self._locator.locate(self._addresses.of(request)) if self._locator.wanted else UNKNOWN
-
-    def _authorise(self, request: web.Request) -> None:
-        """Raises InvalidRequest (unauthorised) unless the key is good."""
-        scheme, _, key = request.headers.get("Authorization", "").partition(" ")
-        if not self._keys.admit(key.strip() if scheme.lower() == "bearer" else ""):
-            raise InvalidRequest("send 'Authorization: Bearer KEY'", code="unauthorised")
 
     def _count(self, code: str) -> None:
         self._metrics.count("requests", code=code, door="http")

@@ -17,6 +17,7 @@ from proxy.core.stages import Timeline
 from proxy.edges import EdgePool
 from proxy.request import from_message, harmless_id, harmless_trace
 from proxy.service import Call, TranslateService
+from proxy.tenants import Tenants
 
 
 class LinkDoor:
@@ -26,6 +27,7 @@ class LinkDoor:
         self,
         service: TranslateService,
         pool: EdgePool,
+        tenants: Tenants,
         limits: RequestLimits,
         *,
         metrics: Metrics,
@@ -34,6 +36,7 @@ class LinkDoor:
     ) -> None:
         self._service = service
         self._pool = pool
+        self._tenants = tenants
         self._limits = limits
         self._metrics = metrics
         self._clock = clock
@@ -56,17 +59,27 @@ class LinkDoor:
         message = stream.message
         if not isinstance(message, Translate):
             raise InvalidRequest(f"a proxy takes Translate, not {type(message).__name__}")
+        tenant = self._tenants.of_link(stream.who)  # not the message's: nobody chooses whose limits they use
         valid = from_message(message, self._limits, self._pool.catalogue)
         timeline.parsed = self._clock()
         request_id = harmless_id(message.request_id) or self._new_id()
         call = Call(
-            id=request_id, timeline=timeline, traceparent=harmless_trace(message.traceparent), country=stream.context
+            id=request_id,
+            timeline=timeline,
+            traceparent=harmless_trace(message.traceparent),
+            tenant=tenant,
+            country=stream.context,
         )
         answer = await self._service.translate(valid, call, stream.send if valid.stream else None)
         done = self._clock()
         stages_ms, e2e_ms = timeline.stages_ms(answer, done), timeline.e2e_ms(done)
         told = msgspec.structs.replace(
-            answer, stages_ms=stages_ms, accounted_ms=e2e_ms, region=call.region, routing=call.routing
+            answer,
+            stages_ms=stages_ms,
+            accounted_ms=e2e_ms,
+            region=call.region,
+            routing=call.routing,
+            priority=call.lowered(valid.priority),
         )
         await stream.finish(told)
         self._service.report(valid, answer, stages_ms, e2e_ms)

@@ -6,7 +6,7 @@ import math
 
 import orjson
 
-from nearsay.wire.errors import NearsayError, http_status, title
+from nearsay.wire.errors import NearsayError, RateLimited, http_status, title
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -24,6 +24,8 @@ def problem(error: NearsayError, request_id: str) -> dict[str, object]:
         fields["detail"] = error.detail
     if error.retry_after_ms is not None:
         fields["retry_after_ms"] = error.retry_after_ms
+    if isinstance(error, RateLimited) and error.policy:
+        fields["violated-policies"] = [error.policy]  # as draft-ietf-httpapi-ratelimit-headers names it
     return fields
 
 

@@ -73,7 +73,7 @@ class ValidRequest(msgspec.Struct, frozen=True):
         )
 
     def message(
-        self, *, request_id: str, budget_ms: float, attempt: int, attempts_left: int, traceparent: str
+        self, *, request_id: str, budget_ms: float, attempt: int, attempts_left: int, traceparent: str, tenant: str
     ) -> Translate:
         """What goes to an edge."""
         return Translate(
@@ -87,6 +87,7 @@ class ValidRequest(msgspec.Struct, frozen=True):
             stream=self.stream,
             segments=self.segments,
             session=self.session,
+            tenant=tenant,
             attempt=attempt,
             attempts_left=attempts_left,
             traceparent=traceparent,

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Literal
 
 from nearsay.runtime.clock import Clock
 from nearsay.runtime.lifecycle import Lifecycle
@@ -14,7 +15,7 @@ from nearsay.runtime.metrics import Metrics
 from nearsay.traffic.budget import RetryBudget
 from nearsay.traffic.deadline import Deadline
 from nearsay.wire.errors import Cancelled, DeadlineExceeded, InternalError, NearsayError, Overloaded, Unavailable
-from nearsay.wire.messages import Message, ServedTier, Translated, Update, length_bucket
+from nearsay.wire.messages import Message, Priority, ServedTier, Translated, Update, length_bucket
 from proxy.core.attempts import Attempts
 from proxy.core.endpoint import Endpoint, Outcome, pair_name
 from proxy.core.limits import AttemptLimits
@@ -23,6 +24,7 @@ from proxy.core.routing_config import DEFAULT_TENANT
 from proxy.core.stages import Timeline
 from proxy.edges import EdgePool
 from proxy.request import ValidRequest
+from proxy.tenants import Tenants
 
 Emit = Callable[[Update], Awaitable[None]]
 RETRY_AFTER_MS = 1000.0
@@ -36,9 +38,14 @@ class Call:
     timeline: Timeline
     traceparent: str = ""
     tenant: str = DEFAULT_TENANT
+    priority: Priority | None = None  # the class it is served in, once that is decided
     country: str = ""  # of the client, as far as it is known: ISO 3166-1 alpha-2
     region: str = ""  # which one answered
     routing: str = ""  # by which config, as Routing.label
+
+    def lowered(self, asked: Priority) -> Priority | Literal[""]:
+        """The class it was served in, if that isn't the one asked for."""
+        return "" if self.priority is None or self.priority == asked else self.priority
 
 
 class TranslateService:
@@ -47,6 +54,7 @@ class TranslateService:
     def __init__(
         self,
         pool: EdgePool,
+        tenants: Tenants,
         limits: AttemptLimits,
         *,
         in_flight_max: int,
@@ -56,6 +64,7 @@ class TranslateService:
     ) -> None:
         self.in_flight = 0
         self._pool = pool
+        self._tenants = tenants
         self._limits = limits
         self._in_flight_max = in_flight_max
         self._lifecycle = lifecycle
@@ -73,7 +82,7 @@ class TranslateService:
         Raises NearsayError; after the caller's cancellation the edge has been told, too.
         """
         deadline = Deadline.after_ms(request.deadline_ms, call.timeline.arrived)
-        with self._admitted():
+        with self._admitted(), self._tenants.permit(call, request) as request:
             try:
                 async with asyncio.timeout(deadline.remaining_s(self._clock())):
                     return await self._attempts(request, call, emit, deadline)
@@ -95,8 +104,9 @@ class TranslateService:
 
     @contextmanager
     def _admitted(self) -> Iterator[None]:
-        """A permit for one request. Raises Overloaded, Unavailable (draining)."""
-        if self._lifecycle.state in ("draining", "stopped"):
+        """A permit for one request, also while draining: it came on a connection that was open before. Raises
+        Overloaded, Unavailable (draining) once that is over."""
+        if self._lifecycle.state == "stopped":
             raise Unavailable(code="draining", retry_after_ms=RETRY_AFTER_MS)
         if self.in_flight >= self._in_flight_max:
             raise Overloaded(f"{self.in_flight} requests are in flight", retry_after_ms=RETRY_AFTER_MS)
@@ -154,6 +164,7 @@ class TranslateService:
                 attempt=attempts.number,
                 attempts_left=attempts.left,
                 traceparent=call.traceparent,
+                tenant=call.tenant,
             )
             stream = await self._pool.peer(endpoint).open(asked)
             while not isinstance(message := await stream.receive(), Translated):

@@ -7,7 +7,7 @@ Nothing is queued here: `send` waits while the client's socket is full, and with
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from aiohttp import web
 
@@ -47,10 +47,18 @@ class EventStream:
     """The event stream that answers one request. Use as `async with`; `started` says whether the status is fixed."""
 
     def __init__(
-        self, request: web.Request, headers: Mapping[str, str], limits: AnswerLimits, *, tasks: Tasks, clock: Clock
+        self,
+        request: web.Request,
+        headers: Callable[[], Mapping[str, str]],
+        limits: AnswerLimits,
+        *,
+        tasks: Tasks,
+        clock: Clock,
     ) -> None:
+        """`headers` is asked when the response begins."""
         self.started = False
-        self.response = web.StreamResponse(headers={**HEADERS, **headers})
+        self.response = web.StreamResponse(headers=HEADERS)
+        self._headers = headers
         self._request = request
         self._limits = limits
         self._tasks = tasks
@@ -81,6 +89,7 @@ class EventStream:
         async with self._writing:
             if not self.started:
                 self.started = True
+                self.response.headers.update(self._headers())
                 await bounded_write(self._request, self._limits.write_timeout_s, self.response.prepare(self._request))
             await bounded_write(self._request, self._limits.write_timeout_s, self.response.write(data))
             self._written_at = self._clock()

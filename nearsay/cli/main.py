@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nearsay.cli import doctor, geoip, load, stats, translate, up
+from nearsay.cli import doctor, geoip, keys, load, proxy, stats, translate, up
 from nearsay.cli.console import EXIT_USAGE, fail
 from nearsay.cli.options import Config, Overrides
 from nearsay.cli.services import become, require_services
@@ -21,10 +21,7 @@ app = typer.Typer(
 app.command("up")(up.command)
 
 
-@app.command()
-def proxy(config: Config = None, overrides: Overrides = None) -> None:
-    """Run a proxy."""
-    become("proxy", config, overrides or ())
+app.add_typer(proxy.app, name="proxy")
 
 
 @app.command()
@@ -44,6 +41,7 @@ app.command("stats")(stats.command)
 app.command("doctor")(doctor.command)
 app.command("load")(load.command)
 app.add_typer(geoip.app, name="geoip")
+app.add_typer(keys.app, name="keys")
 
 
 @app.command(

@@ -18,4 +18,12 @@ Source = Annotated[str, typer.Option("--from", "-f", envvar="NEARSAY_FROM", help
 Target = Annotated[str, typer.Option("--to", "-t", envvar="NEARSAY_TO", help="Language to translate into.")]
 Deadline = Annotated[float | None, typer.Option(help="Give up after this time.")]
 Config = Annotated[Path | None, typer.Option("--config", help="TOML file; without one, the defaults.")]
+AdminSecret = Annotated[
+    str, typer.Option(envvar="NEARSAY_ADMIN_SECRET", help="Secret of the admin port, if it asks for one.")
+]
 Overrides = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a field; repeatable.")]
+
+
+def admin_headers(secret: str) -> dict[str, str]:
+    """What an admin port is shown."""
+    return {"Authorization": f"Bearer {secret}"} if secret else {}

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nearsay.cli.console import fail, out, write
-from nearsay.cli.options import AsJson
+from nearsay.cli.options import AdminSecret, AsJson, admin_headers
 from nearsay.cli.ports import DEFAULTS, HOST
 from nearsay.wire.messages import LENGTH_BUCKET_NAMES, STAGES
 
@@ -31,14 +31,16 @@ def command(
         list[str] | None, typer.Option("--admin", envvar="NEARSAY_ADMIN", help="A service's admin URL; repeatable.")
     ] = None,
     as_json: AsJson = False,
+    admin_secret: AdminSecret = "",
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep showing; Ctrl-C ends.")] = False,
 ) -> None:
     """Latency of running services: p50, p95 and p99 per stage, tier and length bucket (source characters)."""
-    asyncio.run(_watch(admins or ADMINS) if watch else _once(admins or ADMINS, as_json))
+    asked = admins or ADMINS
+    asyncio.run(_watch(asked, admin_secret) if watch else _once(asked, admin_secret, as_json))
 
 
-async def _once(admins: Sequence[str], as_json: bool) -> None:
-    found = await fetch_stats(admins)
+async def _once(admins: Sequence[str], secret: str, as_json: bool) -> None:
+    found = await fetch_stats(admins, secret)
     if as_json:
         write(msgspec.json.encode(found).decode() + "\n")
     else:
@@ -47,10 +49,10 @@ async def _once(admins: Sequence[str], as_json: bool) -> None:
         raise fail("no service answered; is `nearsay up` running, and are these its admin ports?")
 
 
-async def _watch(admins: Sequence[str]) -> None:
+async def _watch(admins: Sequence[str], secret: str) -> None:
     with Live(console=out, screen=out.is_terminal, auto_refresh=False) as live:
         while True:
-            live.update(_view(await fetch_stats(admins)), refresh=True)
+            live.update(_view(await fetch_stats(admins, secret)), refresh=True)
             await asyncio.sleep(WATCH_S)
 
 
@@ -86,9 +88,10 @@ class ServiceStats(msgspec.Struct, frozen=True):
     gauges: Mapping[str, float] = {}
 
 
-async def fetch_stats(admins: Sequence[str]) -> dict[str, ServiceStats | str]:
+async def fetch_stats(admins: Sequence[str], secret: str = "") -> dict[str, ServiceStats | str]:
     """Stats of each admin address, or why there are none."""
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_S)) as session:
+    timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
+    async with aiohttp.ClientSession(timeout=timeout, headers=admin_headers(secret)) as session:
         return dict(zip(admins, await asyncio.gather(*(_fetch(session, admin) for admin in admins)), strict=True))
 
 

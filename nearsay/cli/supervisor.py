@@ -11,8 +11,8 @@ import signal
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any
 
-from nearsay.cli.child import Child, ChildFailed, Ready
 from nearsay.cli.restarts import Restarts
+from nearsay.runtime.child import Child, ChildFailed, Ready
 from nearsay.runtime.tasks import Tasks
 
 READY_TIMEOUT_S = 120.0  # a cold disk, a large model

@@ -15,7 +15,6 @@ from typing import Annotated
 import msgspec
 import typer
 
-from nearsay.cli.child import ChildFailed
 from nearsay.cli.console import EXIT_FAILED, err, fail, note, out
 from nearsay.cli.options import Models
 from nearsay.cli.ports import DEFAULTS, HOST, in_use
@@ -26,6 +25,7 @@ from nearsay.cli.supervisor import Supervisor
 from nearsay.cli.waterfall import waterfall
 from nearsay.client import AsyncClient, Result
 from nearsay.lab.relay import Relay
+from nearsay.runtime.child import ChildFailed
 from nearsay.runtime.tasks import Tasks
 from nearsay.wire.errors import InvalidRequest, NearsayError
 from nearsay.wire.messages import ServedTier

@@ -45,6 +45,7 @@ class Result(msgspec.Struct, frozen=True):
     request_id: str
     region: str = ""  # where it was translated
     routing: str = ""  # version@hash of the routing config that sent it there
+    priority: str = ""  # "batch": served in that class though not asked to be, as the key's limits are used up
 
     @property
     def text(self) -> str:
@@ -116,6 +117,7 @@ def result_of(message: Translated, request_id: str) -> Result:
         request_id=request_id,
         region=message.region,
         routing=message.routing,
+        priority=message.priority,
     )
 
 

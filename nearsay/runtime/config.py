@@ -16,7 +16,7 @@ import msgspec
 T = TypeVar("T", bound=msgspec.Struct)
 Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]  # uvloop takes a larger one modulo 65,536
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
-_SECRET_WORDS = ("secret", "password", "token", "key")
+_SECRET_WORDS = ("secret", "password", "token", "key", "redis")  # a URL of Redis may hold a password
 _LISTS = (list, tuple, set, frozenset)
 
 
@@ -38,7 +38,16 @@ class ServiceConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     secret: str = ""  # links must show it; "" is for loopback only
     trusted_hops: tuple[str, ...] = ()  # networks of our own load balancers: their word on a client's address counts
     proxy_protocol: bool = False  # each connection from a trusted hop begins with a PROXY header (v1 or v2)
+    admin_secret: str = ""  # asked of who reads the admin port, as a Bearer token; "" is for loopback only
+    tls_cert: Path | None = None  # PEM; with both the service port speaks TLS. They are read again when they change
+    tls_key: Path | None = None
+    tls_client_ca: Path | None = None  # clients must show a certificate of this authority
+    peer_ca: Path | None = None  # who vouches for wss:// addresses that we open links to; the system's authorities
+    peer_cert: Path | None = None  # what those links show
+    peer_key: Path | None = None
+    dscp: Annotated[int, msgspec.Meta(ge=0, le=63)] = 0  # mark of our packets (RFC 2474), for networks that look at it
     drain_timeout_s: Seconds = 20.0
+    drain_idle_s: Seconds = 1.0  # idle connections are kept so long when draining: a request may be on its way
     keepalive_timeout_s: Seconds = 75.0  # for the next request's headers to arrive, also the first one's
     stop_with_stdin: bool = False  # drain when stdin ends: the process that holds its other end has gone
     log_level: Literal["debug", "info", "warning", "error", "critical"] = "warning"
@@ -74,8 +83,8 @@ def redacted(config: msgspec.Struct) -> dict[str, Any]:
 def _star(name: str, value: Any) -> Any:
     if isinstance(value, dict):
         return {inner: _star(inner, v) for inner, v in value.items()}
-    words = name.lower().rstrip("s").split("_")
-    return "***" if value and any(word in words for word in _SECRET_WORDS) else value
+    words = {form for word in name.lower().split("_") for form in (word, word.removesuffix("s"))}
+    return "***" if value and not words.isdisjoint(_SECRET_WORDS) else value
 
 
 def _read_file(path: Path | None, problems: list[str]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from nearsay.runtime.clock import Clock
 from nearsay.runtime.live import Link
 from nearsay.runtime.stream import Stream
 from nearsay.runtime.tasks import Tasks
-from nearsay.runtime.transport import Connect, Transport, websocket_connect
+from nearsay.runtime.transport import Connect, Dial, Transport, websocket_connect
 from nearsay.wire.errors import Unavailable
 from nearsay.wire.limits import LinkLimits
 from nearsay.wire.messages import Hello, LoadReport, Message
@@ -39,7 +39,9 @@ class Peer:
         clock: Clock,
         connect: Connect | None = None,
         rng: random.Random | None = None,
+        dial: Dial = Dial(),  # noqa: B008 - frozen
     ) -> None:
+        """`dial`: how to connect where no `connect` is given."""
         self.url = url
         self.hello: Hello | None = None  # the latest one, kept while the link is down
         self.reason = ""  # why the last link or try failed
@@ -48,6 +50,7 @@ class Peer:
         self._limits = limits
         self._clock = clock
         self._connect = connect
+        self._dial = dial
         self._backoff = Backoff(limits.backoff_min_s, limits.backoff_max_s, rng or random.Random())
         self._http: aiohttp.ClientSession | None = None
         self._link: Link | None = None
@@ -87,7 +90,7 @@ class Peer:
         assert self._keeper is None, "started twice"
         if self._connect is None:
             self._http = aiohttp.ClientSession()
-            self._connect = websocket_connect(self._http)
+            self._connect = websocket_connect(self._http, self._dial)
         self._keeper = self._tasks.spawn(self._keep(self._connect), name=f"peer {self.url}")
 
     async def open(self, message: Message) -> Stream:

@@ -14,7 +14,7 @@ from nearsay.runtime.transport import Transport, accept_websocket
 from nearsay.wire.limits import LinkLimits
 from nearsay.wire.messages import Hello, LoadReport
 from nearsay.wire.protocol import Side
-from nearsay.wire.session import Authorise, one_of
+from nearsay.wire.session import ANYBODY, Authorise, one_of
 
 
 class LinkServer:
@@ -38,7 +38,7 @@ class LinkServer:
         self._tasks = tasks
         self._limits = limits
         self._clock = clock
-        self._authorise = one_of([secret] if secret else []) if isinstance(secret, str) else secret
+        self._authorise = (one_of((secret,)) if secret else ANYBODY) if isinstance(secret, str) else secret
         self._named_max = named_max
         self._links: set[Link] = set()
         self._report: LoadReport | None = None

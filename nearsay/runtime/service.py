@@ -6,28 +6,30 @@ import asyncio
 import ipaddress
 import json
 import logging
+import os
+import resource
 import signal
 import sys
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Protocol, runtime_checkable
 
+import msgspec
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
 
-from nearsay.runtime.admin import admin_routes
+from nearsay.runtime.admin import Measured, admin_routes
 from nearsay.runtime.config import ConfigError, ServiceConfig
+from nearsay.runtime.doors import Door, bind, http_runner
+from nearsay.runtime.inherited import Inherited
 from nearsay.runtime.lifecycle import Lifecycle
 from nearsay.runtime.metrics import Metrics
-from nearsay.runtime.preface import PrefacedRunner
+from nearsay.runtime.stop import Stop, stop_on_signals, stop_with_stdin
 from nearsay.runtime.tasks import Tasks
+from nearsay.runtime.tls import DoorTls, check_tls
 from nearsay.wire.hops import TrustedHops
 
 _log = logging.getLogger(__name__)
-_http_log = logging.getLogger("nearsay.http")
 _LAG_PERIOD_S = 0.1
-_CLEANUP_TIMEOUT_S = 1.0  # for connections that are still there after the drain
-_STDIN_BYTES = 4096
 # An engine's thread and the event loop share the interpreter: at Python's 5 ms each answer may wait that long for it.
 # At an origin under load it took p95 of `unaccounted` from 4.8 ms to 0.6 ms.
 SWITCH_INTERVAL_S = 0.0005
@@ -51,7 +53,8 @@ class Service(Protocol):
         """Load, warm up, connect; the service port opens after it."""
 
     async def drain(self) -> None:
-        """Take nothing new, return when what is in flight has ended; cancelled after the config's timeout."""
+        """Return when what is in flight has ended; called again if more came meanwhile on connections that were open,
+        cancelled after the config's timeout."""
 
     async def stop(self) -> None:
         """Release everything; called exactly once, also when `start` failed or was never reached."""
@@ -65,57 +68,78 @@ class HasAdminRoutes(Protocol):
         """Routes of the admin port."""
 
 
-class Stop:
-    """Asked once: drain. Asked twice: don't wait for the drain."""
+@runtime_checkable
+class Reloads(Protocol):
+    """A service that reads something again at SIGHUP."""
 
-    def __init__(self) -> None:
-        self.asked = asyncio.Event()
-        self.hurried = asyncio.Event()
-
-    def ask(self) -> None:
-        """Signal handler."""
-        (self.hurried if self.asked.is_set() else self.asked).set()
+    def reload(self) -> None:
+        """Called by the event loop; must not wait."""
 
 
-def run(service: Service) -> int:
+def run(service: Service, given: Inherited | None = None) -> int:
     """Run a service until a signal stops it, on uvloop when that is installed; returns the exit status."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    level = service.config.log_level.upper()
-    logging.basicConfig(level=level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    prepare(service.config)
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            runner.run(run_service(service))
+            runner.run(run_service(service, given=given))
     except ConfigError as error:
-        for problem in error.problems:
-            print(f"{service.name}: {problem}", file=sys.stderr)
-        return EXIT_CONFIG
+        return refuse(service.name, error)
+    finally:
+        if given is not None:
+            os.write(given.report, msgspec.json.encode(service.metrics.export()))
     return 0
 
 
+def prepare(config: ServiceConfig) -> None:
+    """What any process of ours does first: logs go to stderr, as many files may be open as the system lets us."""
+    form = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+    logging.basicConfig(level=config.log_level.upper(), stream=sys.stderr, format=form)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def refuse(name: str, error: ConfigError) -> int:
+    """Say what is wrong with a config; the exit status."""
+    for problem in error.problems:
+        print(f"{name}: {problem}", file=sys.stderr)
+    return EXIT_CONFIG
+
+
 async def run_service(
-    service: Service, *, stop: Stop | None = None, announce: Callable[[str], None] | None = None
+    service: Service,
+    *,
+    stop: Stop | None = None,
+    announce: Callable[[str], None] | None = None,
+    given: Inherited | None = None,
 ) -> None:
     """Bind, start, announce, wait for SIGTERM or SIGINT (or `stop`), drain, stop.
 
     Prints one line of JSON when ready: service, port, admin_port, state. Raises ConfigError for a door that is unsafe
-    or taken.
+    or taken. `given`: by a parent, which has the ports; then the admin port is one that only the parent is told.
     """
     config = service.config
     check_doors(config)
-    stop = stop or _stop_on_signals()
+    tls = DoorTls.of(config)
+    stop = stop or stop_on_signals()
     announce = announce or partial(print, flush=True)  # whoever waits for the line reads a pipe
     tasks = Tasks()
-    shown: list[web.AbstractRouteDef] = [*admin_routes(config, service.lifecycle, service.metrics)]
+    shown: list[web.AbstractRouteDef] = [*admin_routes(config, service.lifecycle, _measured(service))]
     if isinstance(service, HasAdminRoutes):
         shown += service.admin_routes()
-    admin = await _runner(shown, config)
-    door = await _runner(service.routes(), config, service.lifecycle)
+    admin = Door(await http_runner(shown, config))
+    door = Door(await http_runner(service.routes(), config, service.lifecycle))
     try:
-        if config.stop_with_stdin:
-            tasks.spawn(_stop_with_stdin(stop), name="stdin")
-        admin_port = await _listen(admin, config.admin_host, config.admin_port)
+        if config.stop_with_stdin or given is not None:
+            tasks.spawn(stop_with_stdin(stop), name="stdin")
+        if tls is not None:
+            tasks.spawn(tls.watch(), name="certificates")
+        _reload_on_hangup(service, tls)
+        at = (config.admin_host, config.admin_port) if given is None else ("127.0.0.1", 0)
+        admin_port = await admin.open(bind(*at))
         if await _started(service, stop, tasks):
-            port = await _listen(door, config.host, config.port)
+            sockets = bind(config.host, config.port, dscp=config.dscp) if given is None else given.sockets()
+            port = await door.open(sockets, tls)
             tasks.spawn(_watch_lag(service.metrics), name="loop lag")
             service.lifecycle.move("ready")
             ready = {"service": service.name, "port": port, "admin_port": admin_port, "state": "ready"}
@@ -123,18 +147,23 @@ async def run_service(
             await stop.asked.wait()
             await _drain(service, door, stop, tasks)
     finally:
-        await door.cleanup()  # first: the last bytes of answers are written
+        await door.close()  # first: the last bytes of answers are written
         await service.stop()
         service.lifecycle.move("stopped")
-        await admin.cleanup()
+        await admin.close()
         await tasks.close()
 
 
 def check_doors(config: ServiceConfig) -> None:
-    """Refuse a service port that strangers can reach without a secret, and hops that are none. Raises ConfigError."""
-    problems = []
+    """Refuse ports that strangers can reach without a secret, TLS that is half of one, hops that are none.
+
+    Raises ConfigError.
+    """
+    problems = check_tls(config)
     if not config.secret and not _is_loopback(config.host):
         problems.append(f"'host' {config.host} is not loopback: set 'secret', or bind 127.0.0.1")
+    if not config.admin_secret and not _is_loopback(config.admin_host):
+        problems.append(f"'admin_host' {config.admin_host} is not loopback: set 'admin_secret', or bind 127.0.0.1")
     try:
         hops = TrustedHops(config.trusted_hops)
     except ValueError as error:
@@ -142,8 +171,26 @@ def check_doors(config: ServiceConfig) -> None:
     else:
         if config.proxy_protocol and not hops:
             problems.append("'proxy_protocol' needs 'trusted_hops': the networks that it is taken from")
+    if config.proxy_protocol and config.tls_cert is not None:
+        problems.append("'proxy_protocol' and 'tls_cert' exclude each other: who sends the header ends TLS, too")
     if problems:
         raise ConfigError(problems)
+
+
+def _reload_on_hangup(service: Service, tls: DoorTls | None) -> None:
+    """Where there is something to read again; otherwise SIGHUP ends the process, as a closed terminal should."""
+    reloads = [tls.reload] if tls is not None else []
+    if isinstance(service, Reloads):
+        reloads.append(service.reload)
+    if reloads:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: [reload() for reload in reloads])
+
+
+def _measured(service: Service) -> Measured:
+    async def measured() -> Metrics:
+        return service.metrics
+
+    return measured
 
 
 async def _started(service: Service, stop: Stop, tasks: Tasks) -> bool:
@@ -171,12 +218,11 @@ async def _start(service: Service) -> ConfigError | None:
     return None
 
 
-async def _drain(service: Service, door: web.AppRunner, stop: Stop, tasks: Tasks) -> None:
+async def _drain(service: Service, door: Door, stop: Stop, tasks: Tasks) -> None:
     """Close the door to new connections, then wait for what is in flight: not longer than the config's timeout."""
     service.lifecycle.move("draining")
-    for site in list(door.sites):
-        await site.stop()
-    finishing = tasks.spawn(service.drain(), name=f"drain {service.name}")
+    door.shut()
+    finishing = tasks.spawn(_finish(service, door), name=f"drain {service.name}")
     hurrying = tasks.spawn(stop.hurried.wait(), name="second signal")
     timeout_s = service.config.drain_timeout_s
     await asyncio.wait((finishing, hurrying), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
@@ -186,44 +232,11 @@ async def _drain(service: Service, door: web.AppRunner, stop: Stop, tasks: Tasks
         finishing.cancel()
 
 
-async def _runner(
-    routes: Iterable[web.AbstractRouteDef], config: ServiceConfig, lifecycle: Lifecycle | None = None
-) -> web.AppRunner:
-    """A port's HTTP server. Bodies come as they are sent: who wants them inflated bounds that; a client that leaves
-    cancels its handler."""
-    app = web.Application()
-    app.add_routes(routes)
-
-    async def close_when_draining(_: web.Request, response: web.StreamResponse) -> None:
-        if lifecycle is not None and lifecycle.state != "ready":
-            response.headers["Connection"] = "close"  # the hook comes after aiohttp wrote this header
-            response.force_close()
-
-    app.on_response_prepare.append(close_when_draining)
-    make: Callable[..., web.AppRunner] = web.AppRunner
-    if lifecycle is not None and config.proxy_protocol:
-        make = partial(PrefacedRunner, hops=TrustedHops(config.trusted_hops))
-    runner = make(
-        app,
-        access_log=None,
-        logger=_http_log,
-        shutdown_timeout=_CLEANUP_TIMEOUT_S,
-        keepalive_timeout=config.keepalive_timeout_s,
-        handler_cancellation=True,
-        auto_decompress=False,
-    )
-    await runner.setup()
-    return runner
-
-
-async def _listen(runner: web.AppRunner, host: str, port: int) -> int:
-    """Open a port; returns which. Raises ConfigError when it can't be had."""
-    try:
-        await web.TCPSite(runner, host, port).start()
-    except OSError as error:
-        raise ConfigError([f"can't listen on {host} port {port}: {error.strerror}"]) from error
-    address: tuple[str, int] = runner.addresses[0]
-    return address[1]
+async def _finish(service: Service, door: Door) -> None:
+    """Requests that were on their way on connections that were open are answered, too: nobody is told to come again."""
+    await service.drain()
+    if not await door.left(service.config.drain_idle_s):
+        await service.drain()
 
 
 async def _watch_lag(metrics: Metrics) -> None:
@@ -232,35 +245,6 @@ async def _watch_lag(metrics: Metrics) -> None:
         due = loop.time() + _LAG_PERIOD_S
         await asyncio.sleep(_LAG_PERIOD_S)
         metrics.observe_lag(max(0.0, loop.time() - due))
-
-
-def _hide_strangers(record: logging.LogRecord) -> bool:
-    """aiohttp logs a malformed request with the client's address and bytes of it: noise, and not ours to keep."""
-    if record.exc_info and isinstance(record.exc_info[1], HttpProcessingError):
-        return False
-    record.msg, record.args = record.msg.split(" from %s")[0], ()
-    return True
-
-
-_http_log.addFilter(_hide_strangers)
-
-
-def _stop_on_signals() -> Stop:
-    stop = Stop()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.ask)
-    return stop
-
-
-async def _stop_with_stdin(stop: Stop) -> None:
-    """Ask for the stop when whoever started us is gone, however it went: its end of our stdin closed with it."""
-    reader = asyncio.StreamReader()
-    loop = asyncio.get_running_loop()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    while await reader.read(_STDIN_BYTES):
-        pass  # nothing is said there
-    stop.ask()
 
 
 def _is_loopback(host: str) -> bool:

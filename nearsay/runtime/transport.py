@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 import aiohttp
 from aiohttp import web
 
+from nearsay.runtime.config import ServiceConfig
+from nearsay.runtime.doors import mark
+from nearsay.runtime.tls import LinkTls
 from nearsay.wire.limits import PACKET_BYTES_MAX
 
 _CLOSE_CODE = 4000  # private use (RFC 6455, 7.4.2); the reason says what happened
@@ -67,7 +71,20 @@ async def accept_websocket(request: web.Request) -> tuple[WebSocketTransport, we
     return WebSocketTransport(socket), socket
 
 
-def websocket_connect(session: aiohttp.ClientSession) -> Connect:
+@dataclass(frozen=True)
+class Dial:
+    """How links are opened. `tls`: what those to wss:// addresses trust and show; None = the system's authorities."""
+
+    tls: LinkTls | None = None
+    dscp: int = 0
+
+    @classmethod
+    def of(cls, config: ServiceConfig) -> Dial:
+        """As a service's config says. Raises ConfigError."""
+        return cls(LinkTls.of(config), config.dscp)
+
+
+def websocket_connect(session: aiohttp.ClientSession, dial: Dial = Dial()) -> Connect:
     """Connect through an HTTP session, which the caller closes."""
 
     async def connect(url: str) -> Transport:
@@ -77,11 +94,13 @@ def websocket_connect(session: aiohttp.ClientSession) -> Connect:
                 timeout=aiohttp.ClientWSTimeout(ws_close=_CLOSE_TIMEOUT_S),
                 max_msg_size=PACKET_BYTES_MAX,
                 compress=0,
+                ssl=dial.tls.context() if dial.tls is not None else True,
             )
         except aiohttp.WSServerHandshakeError as error:
             raise ConnectionError(f"the server answered {error.status}") from error
         except (aiohttp.ClientError, ValueError) as error:
             raise ConnectionError(type(error).__name__) from error
+        mark(socket.get_extra_info("socket"), dial.dscp)
         return WebSocketTransport(socket)
 
     return connect

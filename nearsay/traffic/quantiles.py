@@ -70,6 +70,18 @@ class QuantileSketch:
             counts.append(seen)
         return counts
 
+    def export(self) -> tuple[int, float, dict[int, int]]:
+        """All there is to know: how many values are under `lowest`, the sum of all, and the counts by bucket."""
+        return self._below, self.sum, dict(self._buckets)
+
+    @classmethod
+    def of(cls, exported: tuple[int, float, dict[int, int]]) -> QuantileSketch:
+        """A sketch of the default shape from what one of that shape exported."""
+        sketch = cls()
+        sketch._below, sketch.sum, sketch._buckets = exported[0], exported[1], dict(exported[2])
+        sketch.count = sketch._below + sum(sketch._buckets.values())
+        return sketch
+
     def merge(self, other: QuantileSketch) -> None:
         """Add all that another sketch of the same shape has counted."""
         assert self.shape == other.shape, "sketches of different shapes don't merge"

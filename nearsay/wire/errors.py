@@ -17,6 +17,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from nearsay.wire.messages import Priority
+
 
 class NearsayError(Exception):
     """Base. `code` is stable and machine-readable; `retryable` says whether the same request may succeed elsewhere."""
@@ -36,15 +38,22 @@ class InvalidRequest(NearsayError):
 
 
 class RateLimited(NearsayError):
-    """`policy`: which limit it was, "" across a link."""
+    """Where it is raised it knows which limit it was (`policy`) and of which class; a link carries neither."""
 
     default_code = "rate_limited"
 
     def __init__(
-        self, detail: str = "", *, code: str | None = None, retry_after_ms: float | None = None, policy: str = ""
+        self,
+        detail: str = "",
+        *,
+        code: str | None = None,
+        retry_after_ms: float | None = None,
+        policy: str = "",
+        priority: Priority = "interactive",
     ) -> None:
         super().__init__(detail, code=code, retry_after_ms=retry_after_ms)
         self.policy = policy
+        self.priority = priority
 
 
 class Overloaded(NearsayError):

@@ -198,6 +198,7 @@ class Translated(Message, frozen=True):
     accounted_ms: float  # edge wall time from message read to answer written
     region: str = ""  # which one answered; the proxy says so
     routing: str = ""  # and by which routing config: version@hash
+    priority: Priority | Literal[""] = ""  # the class it was served in, when that isn't the one asked for
 
 
 # ---- id rooms: edge -> origin ----------------------------------------------------------------------------------------

@@ -57,6 +57,8 @@ class Tenant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     requests_per_s: NotNegative = 0.0
     burst_s: Positive = 10.0  # so many seconds' worth may come at once
     concurrency_max: Count = 0
+    bulk_chars_min: Count = 1000  # an interactive request this long is bulk: over the limits it is served as batch
+    batch_ratio: Positive = 1.0  # the batch class has so many times these limits, for itself
 
 
 class RoutingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

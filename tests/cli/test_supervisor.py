@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from nearsay.cli import restarts as restarts_module
-from nearsay.cli.child import ChildFailed, Ready
 from nearsay.cli.supervisor import Supervisor
+from nearsay.runtime.child import ChildFailed, Ready
 from nearsay.runtime.tasks import Tasks
 
-SERVICE = str(Path(__file__).with_name("fake_service.py"))
+SERVICE = str(Path(__file__).parent.parent / "kit" / "fake_service.py")
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from nearsay.client import AsyncClient, Done, Event, Result
-from nearsay.runtime.service import Stop, run_service
+from nearsay.runtime.service import run_service
+from nearsay.runtime.stop import Stop
 from nearsay.runtime.tasks import Tasks
 from nearsay.wire.errors import InvalidRequest, NearsayError
 from nearsay.wire.messages import Hello, ModelInfo

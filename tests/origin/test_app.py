@@ -15,7 +15,8 @@ import pytest
 from nearsay.nmt.weights import save_native
 from nearsay.runtime.config import ConfigError, load_config
 from nearsay.runtime.link import LinkLimits, Peer
-from nearsay.runtime.service import Stop, run_service
+from nearsay.runtime.service import run_service
+from nearsay.runtime.stop import Stop
 from nearsay.runtime.tasks import Tasks
 from nearsay.wire.errors import NearsayError
 from nearsay.wire.messages import Finished, Hello, Submit, pack_ids, unpack_ids

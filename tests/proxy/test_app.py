@@ -14,14 +14,15 @@ import msgspec
 import pytest
 
 from nearsay.runtime.config import ConfigError, load_config
-from nearsay.runtime.service import Stop, run_service
+from nearsay.runtime.service import run_service
+from nearsay.runtime.stop import Stop
 from nearsay.runtime.tasks import Tasks
 from proxy.__main__ import run
 from proxy.app import build
 from proxy.compress import compress_now
 from proxy.config import ProxyConfig, check
 from proxy.core.limits import AnswerLimits
-from tests.kit.fake_edge import FakeEdge, silence
+from tests.kit.fake_edge import FakeEdge, echo, silence
 
 BODY = {"text": "good morning", "source": "en", "target": "de"}
 
@@ -58,6 +59,23 @@ async def test_the_service_port_leaves_bodies_compressed(coding: str) -> None:
     async with running(FakeEdge(), Stop()) as http, http.post("/v1/translate", data=bomb, headers=headers) as answer:
         expected = "unsupported_media_type" if coding == "deflate" else "body_too_large"
         assert (await answer.json(content_type=None))["code"] == expected
+
+
+async def test_a_request_that_comes_while_draining_is_answered() -> None:
+    """It came on a connection that was open: to its client this proxy is as good as the one that takes over."""
+    edge, stop = FakeEdge(silence), Stop()
+    async with running(edge, stop) as http:
+        tasks = Tasks()
+        first = tasks.spawn(http.post("/v1/translate", json=BODY), name="request")
+        await edge.wait_for(lambda: len(edge.requests) == 1)
+        edge.script = echo
+        async with http.post("/v1/translate", json=BODY) as answer:
+            assert answer.status == 200
+        stop.ask()
+        async with http.post("/v1/translate", json=BODY) as late:
+            assert (late.status, late.headers["Connection"]) == (200, "close")
+        first.cancel()
+        await tasks.close()
 
 
 async def test_the_service_port_cancels_what_a_client_left() -> None:

@@ -3,23 +3,77 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.keys import Keys
+from proxy.core.keys import SHOWN_CHARS_MAX, Keys, key_hash, key_problems, shown_key
+from proxy.core.routing_config import Tenant
 
 
-def test_without_keys_everybody_is_admitted() -> None:
-    assert Keys(()).admit("")
-    assert Keys(()).admit("anything")
+def owner(keys: Keys, shown: str) -> str | None:
+    return keys.tenant(keys.id(shown))
+
+
+def test_without_keys_everybody_is_the_default_tenant_on_loopback_only() -> None:
+    assert owner(Keys((), {}, open_door=True), "") == owner(Keys((), {}, open_door=True), "anything") == "default"
+    assert owner(Keys((), {}, open_door=False), "") is None
 
 
 @given(st.lists(st.text(min_size=1), min_size=1, max_size=4), st.text())
-def test_with_keys_only_they_are(keys: list[str], given_key: str) -> None:
+def test_a_plain_key_is_the_default_tenants(keys: list[str], given_key: str) -> None:
     try:
-        known = Keys(keys)
+        for key in keys:
+            key.encode()
     except UnicodeEncodeError:  # half a surrogate pair: no config file can hold one
         return
-    assert all(known.admit(key) for key in keys)
-    assert known.admit(given_key) == (given_key in keys)
+    known = Keys(keys, {}, open_door=True)
+    assert all(owner(known, key) == "default" for key in keys)
+    assert (owner(known, given_key) == "default") == (given_key in keys)
 
 
-def test_a_header_that_is_no_text_is_no_key() -> None:
-    assert not Keys(("k",)).admit("\udcff")
+def test_each_of_a_tenants_keys_is_its_own() -> None:
+    tenants = {"acme": Tenant(keys=(key_hash("a1"), key_hash("a2"))), "globex": Tenant(keys=(key_hash("g"),))}
+    keys = Keys(("plain",), tenants, open_door=True)
+    assert [owner(keys, key) for key in ("a1", "a2", "g", "plain")] == ["acme", "acme", "globex", "default"]
+    for stranger in ("", "a", "A1", key_hash("a1"), "a1 ", "\udcff"):
+        assert owner(keys, stranger) is None
+
+
+def test_a_key_taken_away_is_nobodys_though_its_id_was_given_out() -> None:
+    before = Keys((), {"acme": Tenant(keys=(key_hash("old"), key_hash("new")))}, open_door=True)
+    after = Keys((), {"acme": Tenant(keys=(key_hash("new"),))}, open_door=True)
+    assert after.tenant(before.id("old")) is None
+    assert after.tenant(before.id("new")) == "acme"
+    assert after.tenant("") is None, "the id of an open door is no key"
+
+
+def test_a_tenant_without_keys_shuts_a_door_that_others_have_keys_to() -> None:
+    tenants = {"acme": Tenant(keys=(key_hash("a"),)), "empty": Tenant()}
+    assert owner(Keys((), tenants, open_door=True), "") is None
+
+
+def test_what_is_too_long_is_nobodys() -> None:
+    longest = "x" * SHOWN_CHARS_MAX
+    keys = Keys((longest,), {}, open_door=True)
+    assert owner(keys, longest) == "default"
+    assert owner(keys, longest + "x") is None
+
+
+def test_no_key_is_kept() -> None:
+    assert "s3cret" not in str(vars(Keys(("s3cret",), {}, open_door=True)))
+
+
+def test_a_header_shows_its_key() -> None:
+    assert shown_key("Bearer k1") == shown_key("bearer  k1 ") == "k1"
+    for none in ("", "k1", "Basic k1", "Bearer"):
+        assert shown_key(none) == ""
+
+
+def test_every_wrong_key_of_a_config_is_told_without_showing_it() -> None:
+    good = key_hash("a")
+    tenants = {
+        "acme": Tenant(keys=(good, good, "s3cret")),
+        "globex": Tenant(keys=(good, "sha256:AB", key_hash("g"))),
+    }
+    problems = key_problems(tenants)
+    assert [problem.partition(":")[0] for problem in problems] == ["tenants.acme.keys"] + ["tenants.globex.keys"] * 2
+    assert "tenant 'acme'" in problems[1] and "key 3" in problems[0] and "key 2" in problems[2]
+    assert not any(secret in "".join(problems) for secret in ("s3cret", good, "sha256:AB"))
+    assert key_problems({"acme": Tenant(keys=(good,))}) == []

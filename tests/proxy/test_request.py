@@ -241,7 +241,7 @@ def test_a_message_from_the_link_is_checked_the_same_way() -> None:
 
 def test_the_message_to_an_edge_carries_the_attempt() -> None:
     message = valid(tier="edge", segments=True, session="s1").message(
-        request_id="r", budget_ms=5.0, attempt=2, attempts_left=1, traceparent="t"
+        request_id="r", budget_ms=5.0, attempt=2, attempts_left=1, traceparent="t", tenant="acme"
     )
     assert message == Translate(
         "r",
@@ -252,6 +252,7 @@ def test_the_message_to_an_edge_carries_the_attempt() -> None:
         budget_ms=5.0,
         segments=True,
         session="s1",
+        tenant="acme",
         attempt=2,
         attempts_left=1,
         traceparent="t",

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
@@ -9,26 +10,29 @@ from aiohttp.test_utils import TestClient, TestServer
 from nearsay.runtime.admin import admin_routes
 from nearsay.runtime.config import ServiceConfig
 from nearsay.runtime.lifecycle import Lifecycle
-from nearsay.runtime.metrics import Metrics
+from nearsay.runtime.metrics import Metrics, MetricsState
 from nearsay.wire.messages import State
 
 
 class Process:
     """The admin port of a process that the test puts into states."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: ServiceConfig = ServiceConfig(secret="s3")) -> None:  # noqa: B008 - frozen
         self.lifecycle = Lifecycle()
         self.metrics = Metrics("demo")
         app = web.Application()
-        app.add_routes(admin_routes(ServiceConfig(secret="s3"), self.lifecycle, self.metrics))
-        self._server = TestServer(app)
+        app.add_routes(admin_routes(config, self.lifecycle, self.measured))
+        self.server = TestServer(app)
+
+    async def measured(self) -> Metrics:
+        return self.metrics
 
     async def get(self, path: str) -> tuple[int, str, bytes]:
-        async with TestClient(self._server) as client, client.get(path) as response:
+        async with TestClient(self.server) as client, client.get(path) as response:
             return response.status, response.content_type, await response.read()
 
     async def json(self, path: str) -> Any:
-        async with TestClient(self._server) as client, client.get(path) as response:
+        async with TestClient(self.server) as client, client.get(path) as response:
             assert response.content_type == "application/json"
             return await response.json()
 
@@ -67,3 +71,25 @@ async def test_stats() -> None:
 async def test_the_config_shows_no_secret() -> None:
     shown = await Process().json("/config")
     assert shown["secret"] == "***" and shown["host"] == "127.0.0.1"
+
+
+async def test_with_a_secret_only_health_is_for_whoever_asks() -> None:
+    for path in ("/metrics", "/stats", "/state", "/config", "/healthz", "/readyz"):
+        for header, good in (
+            ({}, False),
+            ({"Authorization": "Bearer a4x"}, False),
+            ({"Authorization": "Bearer a4"}, True),
+        ):
+            process = Process(ServiceConfig(admin_secret="a4"))
+            process.lifecycle.move("ready")
+            async with TestClient(process.server) as client, client.get(path, headers=header) as response:
+                assert response.status == (200 if good or path in ("/healthz", "/readyz") else 401), (path, header)
+                assert (response.status == 401) == ("WWW-Authenticate" in response.headers)
+
+
+async def test_the_state_adds_up_elsewhere() -> None:
+    process, sum_of_all = Process(), Metrics("demo")
+    process.metrics.count("seen", what="it")
+    _, _, body = await process.get("/state")
+    sum_of_all.absorb(msgspec.json.decode(body, type=MetricsState), worker="7")
+    assert sum_of_all.snapshot() == process.metrics.snapshot()

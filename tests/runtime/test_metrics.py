@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from nearsay.runtime import metrics as metrics_module
-from nearsay.runtime.metrics import STAGE_BOUNDS_MS, Metrics
+from nearsay.runtime.metrics import STAGE_BOUNDS_MS, Metrics, MetricsState
 
 
 def samples(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -82,3 +85,46 @@ def test_loop_lag_is_measured_against_its_target() -> None:
 
 def test_bounds_rise() -> None:
     assert list(STAGE_BOUNDS_MS) == sorted(STAGE_BOUNDS_MS)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.floats(0.01, 500), st.sampled_from("ab")), max_size=60))
+def test_processes_add_up_to_one(observations: list[tuple[int, float, str]]) -> None:
+    alone, parts, together = Metrics("proxy"), [Metrics("proxy") for _ in range(3)], Metrics("proxy")
+    for part, ms, bucket in observations:
+        for metrics in (alone, parts[part]):
+            metrics.observe_stages({"link": ms}, tier="edge", bucket=bucket, pair="en-de")
+            metrics.count("requests", code="ok", door="http")
+            metrics.observe_lag(ms / 1e3)
+    for part in parts:
+        sent = msgspec.json.decode(msgspec.json.encode(part.export()), type=MetricsState)
+        together.absorb(sent, worker=None)
+    assert together.snapshot() == alone.snapshot()
+    ours, one = samples(together), samples(alone)
+    assert ours.keys() - {key for key in ours if "created" in key[0]} == {key for key in one if "created" not in key[0]}
+    for key in one.keys() & ours.keys():
+        if "created" not in key[0]:
+            assert ours[key] == pytest.approx(one[key]), key
+
+
+def test_gauges_of_processes_stand_side_by_side_and_end_with_them() -> None:
+    part, together = Metrics("proxy"), Metrics("proxy")
+    part.gauge("in_flight", 3)
+    part.gauge("edge_available", 1.0, edge="ws://a")
+    for worker in ("1", "2", None):
+        together.absorb(part.export(), worker=worker)
+    assert together.snapshot()["gauges"] == {
+        "edge_available{edge=ws://a,worker=1}": 1.0,
+        "edge_available{edge=ws://a,worker=2}": 1.0,
+        "in_flight{worker=1}": 3.0,
+        "in_flight{worker=2}": 3.0,
+    }
+
+
+def test_series_past_the_bound_are_dropped_in_a_sum_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    part, together = Metrics("proxy"), Metrics("proxy")
+    for stage in ("a", "b", "c"):
+        part.observe_stages({stage: 1.0}, tier="edge", bucket="1-16", pair="en-de")
+    monkeypatch.setattr(metrics_module, "SERIES_MAX", 2)
+    together.absorb(part.export(), worker="1")
+    assert len(together.snapshot()["stages"]) == 2
+    assert samples(together)["nearsay_metrics_dropped_total", ()] == 1

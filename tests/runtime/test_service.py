@@ -19,7 +19,8 @@ from aiohttp import web
 from nearsay.runtime.config import ConfigError, ServiceConfig
 from nearsay.runtime.lifecycle import Lifecycle
 from nearsay.runtime.metrics import Metrics
-from nearsay.runtime.service import EXIT_CONFIG, Stop, check_doors, run, run_service
+from nearsay.runtime.service import EXIT_CONFIG, check_doors, run, run_service
+from nearsay.runtime.stop import Stop
 from nearsay.runtime.tasks import Tasks
 from tests.runtime.kit import TIMEOUT_S
 
@@ -251,6 +252,54 @@ def test_a_door_to_strangers_needs_a_secret(host: str, secret: str, safe: bool) 
     else:
         with pytest.raises(ConfigError, match="loopback"):
             check_doors(config)
+
+
+@pytest.mark.parametrize(
+    ("host", "secret", "safe"), [("0.0.0.0", "", False), ("0.0.0.0", "a4", True), ("::1", "", True)]
+)
+def test_an_admin_port_for_strangers_needs_a_secret_of_its_own(host: str, secret: str, safe: bool) -> None:
+    config = ServiceConfig(admin_host=host, admin_secret=secret, secret="s3")
+    if safe:
+        check_doors(config)
+    else:
+        with pytest.raises(ConfigError, match="admin_secret"):
+            check_doors(config)
+
+
+async def test_a_request_on_its_way_when_the_drain_begins_is_answered() -> None:
+    """On a connection that is idle: closing it at once would lose what its client has just sent."""
+    demo = Demo(ServiceConfig(drain_idle_s=TIMEOUT_S))
+    async with running(demo) as service:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(str(service.line["port"])))
+        asked = b"GET /quick HTTP/1.1\r\nHost: x\r\n\r\n"
+        writer.write(asked)
+        await reader.readuntil(b"quick")
+        service.stop.ask()
+        while "drain" not in demo.log:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        writer.write(asked)
+        late = await asyncio.wait_for(reader.read(), TIMEOUT_S)
+        assert late.startswith(b"HTTP/1.1 200") and b"Connection: close" in late and late.endswith(b"quick")
+        writer.close()
+        await asyncio.wait_for(service.task, TIMEOUT_S)
+
+
+async def test_a_drain_waits_for_what_came_late_too() -> None:
+    demo = Demo(ServiceConfig(drain_idle_s=0.05))
+    async with running(demo) as service, aiohttp.ClientSession() as http:
+        async with http.get(service.door + "/quick"):
+            pass
+        service.stop.ask()
+        while "drain" not in demo.log:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        tasks = Tasks()
+        late = tasks.spawn(http.get(service.door + "/slow"), name="late request")
+        await demo.asked.wait()
+        while demo.log.count("drain") < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        demo.may_answer.set()
+        assert (await asyncio.wait_for(late, TIMEOUT_S)).status == 200
+        await tasks.close()
 
 
 def test_run_prints_config_problems_and_exits_with_2(capsys: pytest.CaptureFixture[str]) -> None:

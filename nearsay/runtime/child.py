@@ -12,7 +12,7 @@ import json
 import os
 import signal
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -54,12 +54,16 @@ class Child:
         *,
         hidden: Collection[str] = (),
         log: Callable[[str], None] | None = None,
+        fds: Sequence[int] = (),
+        environment: Mapping[str, str] = {},
     ) -> None:
-        """`hidden`: environment variables that the child doesn't get."""
+        """`hidden`: environment variables that the child doesn't get. `fds`: files of ours that it gets, by number."""
         self.name = name
         self.ready: Ready | None = None
         self._command = tuple(command)
         self._hidden = frozenset(hidden)
+        self._fds = tuple(fds)
+        self._environment = dict(environment)
         self._tasks = tasks
         self._log = log
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
@@ -85,7 +89,8 @@ class Child:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             process_group=0,
-            env={name: value for name, value in os.environ.items() if name not in self._hidden},
+            pass_fds=self._fds,
+            env={name: value for name, value in os.environ.items() if name not in self._hidden} | self._environment,
         )
         assert process.stdout is not None and process.stderr is not None
         said_ready: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()

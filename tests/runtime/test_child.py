@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from nearsay.cli.child import LINE_BYTES_MAX, Child, ChildFailed, Ready
+from nearsay.runtime.child import LINE_BYTES_MAX, Child, ChildFailed, Ready
 from nearsay.runtime.tasks import Tasks
 
-SERVICE = str(Path(__file__).with_name("fake_service.py"))
+SERVICE = str(Path(__file__).parent.parent / "kit" / "fake_service.py")
 
 
 @pytest.fixture
