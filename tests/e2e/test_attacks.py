@@ -101,6 +101,7 @@ def test_nothing_of_a_stranger_is_in_metrics_or_stops_the_service(stack: Stack) 
         b"\x16\x03\x01" + text + b"\r\n\r\n",
         b"GET /" + text + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
         http(good, f"Authorization: Bearer {MARKER}", "X-Request-ID: " + MARKER * 20),
+        http(good, f"X-Forwarded-For: {MARKER}", f"Forwarded: for={MARKER}", f"X-Real-IP: {MARKER}"),
         http(good[:-3]),
         http(b'{"text": "' + text + b' \\ud800"}'),
         http(b'{"' + text + b'": 1}'),

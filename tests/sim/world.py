@@ -29,6 +29,7 @@ from origin.config import OriginConfig
 from proxy.app import Proxy
 from proxy.app import build as build_proxy
 from proxy.config import ProxyConfig
+from proxy.core.routing_config import DEFAULT_TENANT
 from proxy.core.stages import Timeline
 from proxy.request import ValidRequest
 from proxy.service import Call, Emit
@@ -96,7 +97,8 @@ class World:
             chars=len(text),
         )
         now = self.now()
-        return await self.proxy.service.translate(request, Call("request", Timeline(arrived=now, parsed=now)), emit)
+        call = Call("request", Timeline(arrived=now, parsed=now), tenant=fields.get("tenant", DEFAULT_TENANT))
+        return await self.proxy.service.translate(request, call, emit)
 
     async def start(self) -> None:
         for service in (*self.origins, *self.edges, self.proxy):
