@@ -35,6 +35,7 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
     prefix_ids: tuple[int, ...] = ()
     src_prefix_ids: tuple[int, ...] = ()
     sha256: Mapping[Path, str] = {}  # expected digests of the files of this model
+    created: int = 0  # when it was published, in Unix seconds
 
     @property
     def name(self) -> str:
@@ -45,6 +46,19 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
     def pair(self) -> str:
         """`source-target`."""
         return f"{self.source}-{self.target}"
+
+    def same_files(self, other: ModelEntry) -> bool:
+        """Whether both name the same bytes, as far as digests are listed."""
+        mine, theirs = ((e.src_vocab_hash, e.trg_vocab_hash, sorted(e.sha256.values())) for e in (self, other))
+        return mine == theirs
+
+    def stamp(self) -> tuple[tuple[str, int, int, int], ...]:
+        """Identity, size and age of the model's files: equal before and after a read, they did not change under it.
+        Raises OSError."""
+        files = {self.path, self.src_vocab, self.trg_vocab, *self.sha256}
+        files |= {file for file in self.path.glob("*") if file.is_file()}
+        found = ((str(file), file.stat()) for file in sorted(files))
+        return tuple((name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in found)
 
     def info(self, engine: str = "") -> ModelInfo:
         """What peers are told. `engine` says what runs it, e.g. `str(local_engine.info)`."""
@@ -59,6 +73,7 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
             prefix_ids=pack_ids(self.prefix_ids),
             licence=self.licence,
             engine=engine or self.engine,
+            created=self.created,
         )
 
 

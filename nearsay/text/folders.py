@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
+from datetime import UTC, date, datetime, time
 from pathlib import Path
 
 from nearsay.text.entry import ModelEntry
@@ -82,7 +83,15 @@ def _entry(folder: Path, manifest: Manifest, tier: ServedTier, spec: TierSpec) -
         prefix_ids=spec.prefix_ids,
         src_prefix_ids=spec.src_prefix_ids,
         sha256=_digests(folder, manifest.sha256, (folder / spec.path, source, target, ids, shortlist)),
+        created=_created(manifest.published, folder / spec.path),
     )
+
+
+def _created(published: date | None, path: Path) -> int:
+    """Midnight (UTC) of the day of publication, or the age of the youngest file."""
+    if published is not None:
+        return int(datetime.combine(published, time(), UTC).timestamp())
+    return int(max(file.stat().st_mtime for file in (path, *path.glob("*"))))
 
 
 def _digests(folder: Path, listed: Mapping[str, str], of: tuple[Path | None, ...]) -> dict[Path, str]:
@@ -118,6 +127,7 @@ def _firefox(folder: Path, licence: str) -> Iterator[ModelEntry]:
             licence=licence,
             beam=1 if edge else FIREFOX_BEAM,
             sha256={model: digest},
+            created=_created(None, model),
         )
 
 
