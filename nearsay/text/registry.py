@@ -1,6 +1,6 @@
 """Which models this machine has, for which pair and tier.
 
-Decides: where models are looked for and which one serves a pair: the first found, of versions under one root the newest.
+Decides: where models are looked for and which one serves a pair: the first found, of versions in one root the newest.
 Must not know: how a model is run; neither sentencepiece nor ctranslate2, fxtranslate or torch is imported here.
 Invariants: discovery never fails because of a model: what can't be served becomes one sentence in `problems`;
 `name` is unique, so a name in a request or an answer means one set of files.
