@@ -63,6 +63,8 @@ class Reporter:
         self._metrics.gauge("step_ms", self._step_ms)
         self._metrics.gauge("steps", now.steps)
         self._metrics.gauge("failed_steps", now.failed_steps)
+        self._metrics.gauge("passes_cut", now.passes_cut)
+        self._metrics.gauge("engine_restarts", now.engine_restarts)
         load = self._loop.load_now
         self._metrics.gauge("queued", load.queued)
         self._metrics.gauge("running", load.running)

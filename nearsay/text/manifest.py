@@ -46,8 +46,10 @@ class TierSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A whole `model.toml`. `sha256` maps file names, relative to the folder, to hex digests. Without a date `published`
-    the age of the files counts."""
+    """A whole `model.toml`. `sha256` maps file names, relative to the folder, to hex digests.
+
+    published: a TOML date; without it the age of the files counts.
+    """
 
     source: str
     target: str
