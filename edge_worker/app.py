@@ -170,7 +170,7 @@ class Edge:
         run = self._run(f"edge-{entry.pair}")
 
         def opened() -> tuple[LocalEngine, tuple[Vocab, Vocab]]:
-            self._registry.verify(entry)
+            self._entry.verify()
             return self._open_engine(entry), load_vocabs(entry)
 
         try:

@@ -77,7 +77,6 @@ class EngineLoop:
         self._inbox_max = inbox_max
         self._keep_warm_s = keep_warm_s or None
         self._chores: list[_Chore] = []
-        self._new_chores = False
         self._useless = self._restarts = 0  # in a row
         self._wake = threading.Condition()
         self._open = False  # loaded, and not stopped
@@ -137,7 +136,6 @@ class EngineLoop:
             if not self._open:
                 raise Unavailable("the engine is not running")
             self._chores.append(chore)
-            self._new_chores = True
             self._wake.notify()
         return chore.done
 
@@ -185,7 +183,7 @@ class EngineLoop:
             self.scheduler.check()
         while True:
             with self._wake:
-                if self._stopped or self._inbox or self._new_chores or len(self.scheduler):
+                if self._stopped or self._inbox or self._chores or len(self.scheduler):
                     return not self._stopped
                 woken = self._wake.wait(self._keep_warm_s)
             if not woken:
@@ -200,13 +198,13 @@ class EngineLoop:
     def _accept(self) -> list[Effect]:
         with self._wake:
             inbox, self._inbox = self._inbox, []
-            chores, self._new_chores = list(self._chores), False
-        for chore in chores:
-            self._try(chore)
+            chores = list(self._chores)
         now = self._clock()
         effects: list[Effect] = []
         for item in inbox:
             effects += self.scheduler.cancel(item, now) if isinstance(item, int) else self.scheduler.submit(item, now)
+        for chore in chores:  # behind the inbox: a model isn't released before those who came for it are known
+            self._try(chore)
         return effects
 
     def _try(self, chore: _Chore) -> None:

@@ -13,7 +13,7 @@ ROOT = Path("/")
 
 def host_bytes(root: Path = ROOT) -> int:
     """The smallest limit that holds here. Raises OSError where there is no /proc/meminfo."""
-    return min(_machine(root), *_groups(root))
+    return min([_machine(root), *_groups(root)])
 
 
 def _machine(root: Path) -> int:

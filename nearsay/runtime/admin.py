@@ -22,10 +22,10 @@ def admin_routes(config: ServiceConfig, lifecycle: Lifecycle, metrics: Metrics) 
         return _json({"state": lifecycle.state}, 503 if lifecycle.state == "stopped" else 200)
 
     async def ready(_: web.Request) -> web.Response:
-        return _json({"state": lifecycle.state}, 200 if lifecycle.state == "ready" else 503)
+        return _json({"state": lifecycle.state, **lifecycle.notes}, 200 if lifecycle.state == "ready" else 503)
 
     async def stats(_: web.Request) -> web.Response:
-        return _json({**metrics.snapshot(), "state": lifecycle.state})
+        return _json({**metrics.snapshot(), "state": lifecycle.state, **lifecycle.notes})
 
     async def show_config(_: web.Request) -> web.Response:
         return _json(redacted(config))

@@ -31,7 +31,7 @@ _STDIN_BYTES = 4096
 # An engine's thread and the event loop share the interpreter: at Python's 5 ms each answer may wait that long for it.
 # At an origin under load it took p95 of `unaccounted` from 4.8 ms to 0.6 ms.
 SWITCH_INTERVAL_S = 0.0005
-EXIT_CONFIG = 2
+EXIT_FAILED, EXIT_CONFIG = 1, 2
 
 
 class Service(Protocol):
@@ -89,13 +89,16 @@ def run(service: Service) -> int:
         for problem in error.problems:
             print(f"{service.name}: {problem}", file=sys.stderr)
         return EXIT_CONFIG
+    if service.lifecycle.failure:
+        print(f"{service.name}: {service.lifecycle.failure}", file=sys.stderr)
+        return EXIT_FAILED
     return 0
 
 
 async def run_service(
     service: Service, *, stop: Stop | None = None, announce: Callable[[str], None] | None = None
 ) -> None:
-    """Bind, start, announce, wait for SIGTERM or SIGINT (or `stop`), drain, stop.
+    """Bind, start, announce, wait for SIGTERM or SIGINT (or `stop`, or the service's own failure), drain, stop.
 
     Prints one line of JSON when ready: service, port, admin_port, state. Raises ConfigError for a door that is unsafe
     or taken.
@@ -118,6 +121,7 @@ async def run_service(
             port = await _listen(door, config.host, config.port)
             tasks.spawn(_watch_lag(service.metrics), name="loop lag")
             service.lifecycle.move("ready")
+            service.lifecycle.subscribe(lambda _: stop.asked.set())  # whatever comes after ready is an end
             ready = {"service": service.name, "port": port, "admin_port": admin_port, "state": "ready"}
             announce(json.dumps(ready))
             await stop.asked.wait()

@@ -5,11 +5,13 @@ Must not know: where it was found, how it is run.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
+from nearsay.text.errors import ModelError
 from nearsay.text.vocab import Vocab
 from nearsay.wire.messages import ModelInfo, ServedTier, pack_ids
 
@@ -47,10 +49,13 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
         """`source-target`."""
         return f"{self.source}-{self.target}"
 
-    def same_files(self, other: ModelEntry) -> bool:
-        """Whether both name the same bytes, as far as digests are listed."""
-        mine, theirs = ((e.src_vocab_hash, e.trg_vocab_hash, sorted(e.sha256.values())) for e in (self, other))
-        return mine == theirs
+    def verify(self) -> None:
+        """Compare files with the digests that are listed. Raises ModelError for the first that differs or is missing."""
+        for path, expected in self.sha256.items():
+            if not path.is_file():
+                raise ModelError(path, "is missing")
+            if sha256_hex(path) != expected.lower():
+                raise ModelError(path, "is damaged: its sha256 is not the one expected")
 
     def stamp(self) -> tuple[tuple[str, int, int, int], ...]:
         """Identity, size and age of the model's files: equal before and after a read, they did not change under it.
@@ -75,6 +80,12 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
             engine=engine or self.engine,
             created=self.created,
         )
+
+
+def sha256_hex(path: Path) -> str:
+    """Digest of a file, read in pieces."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def load_vocabs(entry: ModelEntry) -> tuple[Vocab, Vocab]:

@@ -6,13 +6,12 @@ Invariants: a damaged tier doesn't hide the other one; a reason is a sentence, n
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime, time
 from pathlib import Path
 
-from nearsay.text.entry import ModelEntry
+from nearsay.text.entry import ModelEntry, sha256_hex
 from nearsay.text.errors import ModelError
 from nearsay.text.manifest import Manifest, TierSpec, check_tier, read_manifest, require_file
 from nearsay.text.vocab import vocab_hash
@@ -36,12 +35,6 @@ def read_folder(folder: Path, *, licence: str = "") -> Iterator[ModelEntry | Mod
         yield from _described(folder) if (folder / MANIFEST).is_file() else _firefox(folder, licence)
     except ModelError as error:
         yield error
-
-
-def sha256_hex(path: Path) -> str:
-    """Digest of a file, read in pieces."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _described(folder: Path) -> Iterator[ModelEntry | ModelError]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from nearsay.text.entry import ModelEntry, load_vocabs
 from nearsay.text.errors import ModelError
-from nearsay.text.folders import is_model_folder, read_folder, sha256_hex
+from nearsay.text.folders import is_model_folder, read_folder
 from nearsay.wire.messages import ServedTier
 
 __all__ = ["ModelEntry", "Registry", "load_vocabs"]
@@ -65,15 +65,6 @@ class Registry:
     def by_name(self, name: str) -> ModelEntry | None:
         """The model called `id@version`."""
         return self._by_name.get(name)
-
-    def verify(self, entry: ModelEntry) -> None:
-        """Compare the model's files with the digests that its model.toml lists. Raises ModelError for the first that
-        differs or is missing."""
-        for path, expected in entry.sha256.items():
-            if not path.is_file():
-                raise ModelError(path, "is missing")
-            if sha256_hex(path) != expected.lower():
-                raise ModelError(path, "is damaged: its sha256 is not the one expected")
 
 
 def _named_roots() -> list[Path]:

@@ -104,6 +104,8 @@ class TorchEngine:
 
     def load(self) -> tuple[ServedModel, ...]:
         torch.set_num_threads(self._options.threads)
+        for entry in self._entries.values():
+            entry.verify()  # when it is started anew, other files may lie there by now
         prepared = [self.prepare(entry) for entry in self._entries.values()]
         for each in prepared:
             self.adopt(each)

@@ -294,6 +294,8 @@ def test_an_idle_thread_wakes_for_a_chore() -> None:
     end = threaded.effects.get(timeout=WAIT_S)
     assert isinstance(end, Ended) and end.ending.reason == "stop"
     threaded.loop.release("m@1").result(WAIT_S)
+    threaded.loop.submit(spec(2, model="n@1", source=(*[5] * 50, EOS)))
+    threaded.loop.release("n@1").result(WAIT_S)  # by the step that ends its last sequence, or the one after
     threaded.stop()
 
 

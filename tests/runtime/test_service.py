@@ -51,6 +51,9 @@ class Demo:
             web.post("/body", self.body),
         ]
 
+    def admin_routes(self) -> Iterable[web.AbstractRouteDef]:
+        return [web.get("/own", self.quick)]
+
     async def slow(self, _: web.Request) -> web.Response:
         self.asked.set()
         self.may_drain.clear()
