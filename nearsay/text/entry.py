@@ -50,7 +50,7 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.source}-{self.target}"
 
     def verify(self) -> None:
-        """Compare files with the digests that are listed. Raises ModelError for the first that differs or is missing."""
+        """Compare files with the digests listed. Raises ModelError for the first that differs or is missing."""
         for path, expected in self.sha256.items():
             if not path.is_file():
                 raise ModelError(path, "is missing")

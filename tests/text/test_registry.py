@@ -272,7 +272,6 @@ def test_verify_compares_every_listed_file(tmp_path: Path) -> None:
     folder = make_tiny_pair(tmp_path / "en-de")
     entry = only(tmp_path).find("en", "de", "edge")
     assert entry is not None and folder / "student" / "model.bin" in entry.sha256
-    registry = only(tmp_path)
     entry.verify()
     weights = folder / "student" / "model.bin"
     damaged = bytearray(weights.read_bytes())
@@ -287,8 +286,7 @@ def test_verify_compares_every_listed_file(tmp_path: Path) -> None:
 
 def test_verify_knows_firefox_weights_by_their_version(tmp_path: Path) -> None:
     firefox_folder(tmp_path / "en-es")
-    registry = only(tmp_path)
-    entry = registry.entries[0]
+    entry = only(tmp_path).entries[0]
     entry.verify()
     entry.path.write_bytes(b"other weights")
     with pytest.raises(ModelError, match="damaged"):
