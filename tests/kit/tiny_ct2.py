@@ -48,7 +48,7 @@ def make_tiny_ct2(
     return folder
 
 
-def make_tiny_pair(folder: Path, *, source: str = "en", target: str = "de", **model: Any) -> Path:
+def make_tiny_pair(folder: Path, *, source: str = "en", target: str = "de", version: str = "1", **model: Any) -> Path:
     """A pair folder as in models/: model.toml, both vocabularies and an edge student, with digests."""
     spm = make_tiny_vocab(folder / "source.spm")
     (folder / "target.spm").write_bytes(spm.read_bytes())
@@ -65,7 +65,7 @@ def make_tiny_pair(folder: Path, *, source: str = "en", target: str = "de", **mo
         'target = "target.spm"',
         "[edge]",
         f'id = "{source}-{target}-tiny"',
-        'version = "1"',
+        f'version = "{version}"',
         'engine = "ctranslate2"',
         'path = "student"',
         "[sha256]",

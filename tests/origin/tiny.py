@@ -50,7 +50,7 @@ def model(kind: str = "attention", **fields: object) -> Seq2Seq:
         for name, weight in made.named_parameters():
             if weight.dim() > 1:
                 weight.normal_(0.0, 1.0 if "embedding" in name else spread)
-        made.output.weight.copy_(made.trg_embedding.weight[torch.randperm(VOCAB)])
+        made.output.weight.copy_(made.trg_embedding.weight[torch.randperm(made.config.trg_vocab_size)])
         made.output_bias.zero_()
         made.output_bias[0] = EOS_BIAS
     return made.eval()
