@@ -37,8 +37,8 @@ class Lifecycle:
 
     def fail(self, reason: str) -> None:
         """It can't go on: drain, then end with a failure, for whoever supervises the process to start it again."""
-        if self.state in ("starting", "ready"):
-            self.failure = reason
+        self.failure = self.failure or reason
+        if self.state == "ready":
             self.move("draining")
 
     def subscribe(self, callback: Callable[[State], None]) -> None:

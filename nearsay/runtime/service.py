@@ -124,6 +124,8 @@ async def run_service(
             service.lifecycle.subscribe(lambda _: stop.asked.set())  # whatever comes after ready is an end
             ready = {"service": service.name, "port": port, "admin_port": admin_port, "state": "ready"}
             announce(json.dumps(ready))
+            if service.lifecycle.failure:
+                stop.ask()
             await stop.asked.wait()
             await _drain(service, door, stop, tasks)
     finally:

@@ -18,11 +18,12 @@ from nearsay.cli.main import app
 from tests.e2e.stack import Stack
 from tests.e2e.test_faults import wait_until
 from tests.e2e.tiny_models import publish
+from tests.kit.tiny_vocab import SENTENCES
 
 pytestmark = pytest.mark.e2e
 
 RATE_S = 0.02  # a request every so often, come what may
-SENTENCES = ("the cat sat on the mat", "the dog looked at the cat", "good morning, how are you today?")
+TEXTS = ("the cat sat on the mat", "the dog looked at the cat", "good morning, how are you today?")
 NAMES = {"origin": "en-de-tiny-teacher@{}", "edge": "en-de-tiny@{}"}
 
 
@@ -87,8 +88,10 @@ class Load:
 
     async def __aexit__(self, *error: object) -> None:
         self._loop.cancel()
-        await self._group.__aexit__(*error)  # type: ignore[arg-type]
-        await self._http.close()
+        try:
+            await self._group.__aexit__(*error)  # type: ignore[arg-type]
+        finally:
+            await self._http.close()
 
     async def until(self, done: Callable[[list[Heard]], bool]) -> None:
         """Until enough has been heard."""
@@ -110,7 +113,7 @@ class Load:
 
     async def _one(self, number: int) -> None:
         tier = ("origin", "edge")[number % 2]
-        body = {"text": SENTENCES[number % 3], "source": "en", "target": "de", "tier": tier, "deadline_ms": 20_000}
+        body = {"text": TEXTS[number % 3], "source": "en", "target": "de", "tier": tier, "deadline_ms": 20_000}
         asked = time.monotonic()
         async with self._http.post(self._url, json=body) as answer:
             content = await answer.json()
@@ -124,12 +127,15 @@ def newest(stack: Stack) -> int:
     return int(listed(stack)[0].rpartition("@")[2])
 
 
-async def test_no_request_fails_while_both_tiers_are_swapped(stack: Stack, models: Path) -> None:
+@pytest.mark.parametrize("sentences", [SENTENCES, SENTENCES[:6]], ids=["same vocabulary", "another vocabulary"])
+async def test_no_request_fails_while_both_tiers_are_swapped(
+    sentences: tuple[str, ...], stack: Stack, models: Path
+) -> None:
     old = newest(stack)
     async with Load(stack["proxy"].url) as load:
         await load.hears_of(NAMES["origin"].format(old))
         await load.hears_of(NAMES["edge"].format(old))
-        publish(models / "en-de", old + 1)
+        publish(models / "en-de", old + 1, sentences=sentences)
         began = time.monotonic()
         code, output = await asyncio.to_thread(reload, stack)
         ended = time.monotonic()
@@ -155,12 +161,12 @@ async def test_no_request_fails_while_both_tiers_are_swapped(stack: Stack, model
 async def test_a_damaged_version_changes_nothing_but_what_is_said(stack: Stack, models: Path) -> None:
     old = newest(stack)
     async with Load(stack["proxy"].url) as load:
-        publish(models / "en-de", old + 1)
+        publish(models / "en-de", old + 1, sentences=SENTENCES[:6])
         for file in ("teacher/model.safetensors", "student/model.bin"):
             path = models / "en-de" / file
             path.write_bytes(path.read_bytes()[:-1] + b"x")
         code, output = await asyncio.to_thread(reload, stack)
-        assert code == 1 and output.count("damaged:") == 2, output
+        assert code == 1 and output.count("damaged: /") == 2, output
         count = len(load.heard)
         await load.until(lambda heard: len(heard) > count + 20)
     assert {heard.status for heard in load.heard} == {200}

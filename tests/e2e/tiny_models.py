@@ -11,7 +11,7 @@ import torch
 
 from nearsay.nmt.weights import save_native
 from tests.kit.tiny_ct2 import make_tiny_pair
-from tests.kit.tiny_vocab import pieces_of
+from tests.kit.tiny_vocab import SENTENCES, pieces_of
 from tests.origin import tiny
 
 ORIGIN = """
@@ -25,10 +25,11 @@ path = "teacher"
 """
 
 
-def publish(folder: Path, version: int) -> None:
-    """Write a version over what is in the folder, file by file and in place, model.toml last: a careless operator."""
+def publish(folder: Path, version: int, *, sentences: tuple[str, ...] = SENTENCES) -> None:
+    """Write a version over what is in the folder, file by file and in place, model.toml last: a careless operator.
+    `sentences` make its vocabularies."""
     with tempfile.TemporaryDirectory() as scratch:
-        made = _make(Path(scratch) / "en-de", version)
+        made = _make(Path(scratch) / "en-de", version, sentences)
         for file in sorted(made.rglob("*"), key=lambda file: file.name == "model.toml"):
             if file.is_file():
                 target = folder / file.relative_to(made)
@@ -36,8 +37,8 @@ def publish(folder: Path, version: int) -> None:
                 shutil.copyfile(file, target)
 
 
-def _make(folder: Path, version: int) -> Path:
-    make_tiny_pair(folder, version=str(version), seed=version, eos_bias=6.0)
+def _make(folder: Path, version: int, sentences: tuple[str, ...]) -> Path:
+    make_tiny_pair(folder, version=str(version), sentences=sentences, seed=version, eos_bias=6.0)
     size = len(pieces_of(folder / "source.spm"))
     teacher = tiny.model(src_vocab_size=size, trg_vocab_size=size, source_tokens_max=64, target_tokens_max=64)
     with torch.no_grad():

@@ -161,7 +161,9 @@ async def test_a_dead_engine_thread_answers_everyone_and_leaves(monkeypatch: pyt
         with pytest.raises(NearsayError) as caught:
             await ask(service.peer, submit())
         assert caught.value.code == "unavailable"
-        assert service.origin.lifecycle.state == "draining"
+        async with asyncio.timeout(TIMEOUT_S):
+            await service.done
+        assert service.origin.lifecycle.failure == "the engine has stopped"
 
 
 async def test_without_a_thread_a_simulation_steps() -> None:
