@@ -7,6 +7,7 @@ model is prepared nothing of size is allocated any more: caches are static, and 
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Literal, NamedTuple
@@ -128,13 +129,10 @@ class TorchEngine:
         self._runners[name] = prepared.runner
 
     def release(self, model: str) -> None:
-        del self._entries[model], self._models[model], self._runners[model]
+        del self._entries[model], self._models[model]
         self._encoder_cache.forget(model)
-        if self._device == "cuda":
-            torch.cuda.empty_cache()
-        else:
-            with suppress(OSError, AttributeError):  # glibc keeps what was freed, musl has no such call
-                ctypes.CDLL(None).malloc_trim(0)
+        gone = [self._runners.pop(model)]
+        threading.Thread(target=_free, args=(gone, self._device), name=f"free {model}", daemon=True).start()
 
     def close(self) -> None:
         self._runners.clear()
@@ -191,6 +189,16 @@ class TorchEngine:
     def _new_encoder_cache(self) -> EncoderCache:
         options = self._options
         return EncoderCache(self._device, options.encoder_cache_bytes, options.encoder_cache_host_bytes)
+
+
+def _free(gone: list[ModelRunner], device: str) -> None:
+    """Give memory back, on a thread of its own: half a GiB takes the kernel 0.1 s, which no step should wait for."""
+    gone.clear()
+    if device == "cuda":
+        torch.cuda.empty_cache()
+    else:
+        with suppress(OSError, AttributeError):  # glibc keeps what was freed; musl has no such call
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 def try_out(runner: ModelRunner, model: ServedModel, count: int, length: int) -> None:
