@@ -26,7 +26,7 @@ from nearsay.runtime.config import ConfigError, load_config
 from nearsay.runtime.lifecycle import Lifecycle
 from nearsay.runtime.link import Connect, LinkServer, Peer
 from nearsay.runtime.metrics import Metrics
-from nearsay.runtime.model_admin import model_routes
+from nearsay.runtime.model_admin import model_routes, standings
 from nearsay.runtime.service import run
 from nearsay.runtime.tasks import Tasks
 from nearsay.text.engine import open_engine
@@ -109,7 +109,7 @@ class Edge:
 
     def admin_routes(self) -> list[web.RouteDef]:
         """The models: how they stand, and a look at the disk for newer ones."""
-        return model_routes(self.reloader, self._tasks)
+        return model_routes(self.reloader, self.lifecycle, self._tasks)
 
     async def start(self) -> None:
         """Open and warm every model, begin to connect to the origins. Raises ConfigError."""
@@ -127,6 +127,7 @@ class Edge:
             tasks=self._tasks,
         )
         self.reloader.serve(models)
+        self._note_models()
         pipeline = Pipeline(
             models,
             self.origins,
@@ -186,7 +187,11 @@ class Edge:
         readable = tuple(entry.info() for entry in self._disk.readable())
         for peer in self.origins.peers:
             peer.publish(LoadReport(self.lifecycle.state, models=readable))
+        self._note_models()
         self._report_change()
+
+    def _note_models(self) -> None:
+        self.lifecycle.notes |= standings(self.reloader.report())
 
     def _report(self) -> None:
         report = self._ready_server().load()

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from edge_worker.disk import Disk, vocab_key
 from edge_worker.engine_thread import Run
+from edge_worker.local_model import LocalModel
 from edge_worker.models import Local, Models
 from edge_worker.shelf import Shelf
 from nearsay.runtime.config import ConfigError
@@ -20,7 +21,7 @@ from nearsay.runtime.model_admin import ModelProblem, ModelsReport, ModelState, 
 from nearsay.runtime.tasks import Tasks
 from nearsay.text.entry import ModelEntry
 from nearsay.text.errors import EngineUnavailable, TextError
-from nearsay.wire.errors import NearsayError
+from nearsay.text.vocab import Vocab
 
 _log = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ class Reloader:
         self._tasks = tasks
         self._models: Models | None = None
         self._serving: dict[str, Local] = {}  # by pair
-        self._draining: dict[str, ModelState] = {}
+        self._draining: dict[LocalModel, ModelState] = {}
         self._left_out: dict[str, ModelState] = {}
         self._swapped: list[tuple[str, str]] = []
         self._notes: tuple[str, ...] = ()
@@ -55,7 +56,8 @@ class Reloader:
     async def start(self) -> list[Local]:
         """Open what is on the disk, which has been looked at."""
         self._notes = self._disk.problems
-        await asyncio.gather(*(self._take(entry) for entry in self._disk.here()))
+        vocabs = self._disk.vocabs
+        await asyncio.gather(*(self._take(entry, vocabs[vocab_key(entry)]) for entry in self._disk.here()))
         return list(self._serving.values())
 
     def serve(self, models: Models) -> None:
@@ -73,8 +75,9 @@ class Reloader:
         """Look at the disk again; what is new there takes the place of what is served."""
         self._swapped, self._left_out = [], {}
         if await self._look("asked"):
+            vocabs = self._disk.vocabs  # of this look: another one may come while models are opened
             for entry in self._disk.here():
-                await self._take(entry)
+                await self._take(entry, vocabs[vocab_key(entry)])
             self._changed()
         return self.report()
 
@@ -98,18 +101,19 @@ class Reloader:
             self._models.learn(self._disk.entries, self._disk.vocabs)
             return True
 
-    async def _take(self, entry: ModelEntry) -> None:
+    async def _take(self, entry: ModelEntry, vocabs: tuple[Vocab, Vocab]) -> None:
         """Serve a model, if it is new; leave it out by name, if that doesn't work."""
         old = self._serving.get(entry.pair)
         if old is not None and entry.name == old.entry.name:
-            if (entry.sha256, vocab_key(entry)) != (old.entry.sha256, vocab_key(old.entry)):
+            if _files(entry) != _files(old.entry):
                 detail = f"{entry.name} has other files than those served: give it a new version"
                 self._leave_out(entry, "version_reused", detail)
             return
         try:
-            local = await self._shelf.open(entry, self._disk.vocabs[vocab_key(entry)])
-        except (TextError, NearsayError, OSError, MemoryError) as error:
-            self._leave_out(entry, _problem_of(error), str(error))
+            local = await self._shelf.open(entry, vocabs)
+        except Exception as error:
+            problem = _problem_of(error)
+            self._leave_out(entry, problem, str(error), cause=error if problem == "broken" else None)
             return
         self._serving[entry.pair] = local
         self._metrics.count("model_loads", result="ok")
@@ -117,17 +121,22 @@ class Reloader:
             self._models.put(local)
             self._swapped.append((old.entry.name if old is not None else "", entry.name))
         if old is not None:
-            self._draining[old.entry.name] = _state(old.entry, "", draining=True)
+            self._draining[old.model] = _state(old.entry, "", draining=True)
             self._tasks.spawn(self._retire(old), name=f"retire {old.entry.name}")
 
     async def _retire(self, old: Local) -> None:
         await self._shelf.retire(old.model)
-        del self._draining[old.entry.name]
+        del self._draining[old.model]
 
-    def _leave_out(self, entry: ModelEntry, problem: ModelProblem, detail: str) -> None:
-        _log.error("%s is left out (%s): %s", entry.name, problem, detail)
+    def _leave_out(self, entry: ModelEntry, problem: ModelProblem, detail: str, cause: Exception | None = None) -> None:
+        _log.error("%s is left out (%s): %s", entry.name, problem, detail, exc_info=cause)
         self._metrics.count("model_loads", result=problem)
         self._left_out[entry.name] = ModelState(entry.name, entry.pair, "edge", "left_out", 0, problem, detail)
+
+
+def _files(entry: ModelEntry) -> tuple[object, ...]:
+    """What tells a model's files from others', as far as digests are listed."""
+    return sorted(entry.sha256.values()), vocab_key(entry)
 
 
 def _state(entry: ModelEntry, problem: ModelProblem, *, draining: bool = False) -> ModelState:

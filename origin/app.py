@@ -18,7 +18,7 @@ from nearsay.runtime.config import ConfigError, load_config
 from nearsay.runtime.lifecycle import Lifecycle
 from nearsay.runtime.link import LinkServer
 from nearsay.runtime.metrics import Metrics
-from nearsay.runtime.model_admin import Standing, model_routes
+from nearsay.runtime.model_admin import Standing, model_routes, standings
 from nearsay.runtime.service import run
 from nearsay.runtime.tasks import Tasks
 from nearsay.text.entry import ModelEntry
@@ -109,7 +109,7 @@ class Origin:
 
     def admin_routes(self) -> list[web.RouteDef]:
         """The models: how they stand, and a look at the disk for newer ones."""
-        return model_routes(self.models, self._tasks)
+        return model_routes(self.models, self.lifecycle, self._tasks)
 
     async def start(self) -> None:
         """Load the models and warm them up. Raises ConfigError when none can be served."""
@@ -141,13 +141,10 @@ class Origin:
 
     def _models_changed(self, admitted: Sequence[ServedModel], left_out: Collection[str]) -> None:
         self._door.open(admitted, left_out)
-        states = self.models.report().models
-        self.lifecycle.notes["models"] = [state.name for state in states if state.standing == "serving"]
-        self.lifecycle.notes["models_left_out"] = {
-            state.name: state.problem for state in states if state.standing == "left_out"
-        }
+        report = self.models.report()
+        self.lifecycle.notes |= standings(report)
         for standing in get_args(Standing):
-            of = [state for state in states if state.standing == standing]
+            of = [state for state in report.models if state.standing == standing]
             self.metrics.gauge("models", len(of), standing=standing)
             self.metrics.gauge("model_bytes", sum(state.bytes for state in of), standing=standing)
         self._reporter.report()

@@ -14,6 +14,8 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
+import msgspec
+
 from nearsay.nmt.weights import WeightsError
 from nearsay.runtime.config import ConfigError
 from nearsay.runtime.metrics import Metrics
@@ -112,7 +114,7 @@ class Models:
         """Take in what was found; the engine has `loaded` some already. Raises ConfigError when none can be served."""
         entries = {entry.name: entry for entry in found.entries}
         for model in loaded:
-            self._admit(_Served(_candidate(model.info, entries.get(model.name), 0), model))
+            self._admit(_Served(_candidate(model.info, entries.get(model.name)), model))
         await self._take_all(found)
         if not self._serving:
             problems = [f"{state.name} is left out: {state.detail}" for state in self._left_out.values()]
@@ -144,9 +146,11 @@ class Models:
     async def _take(self, entry: ModelEntry) -> None:
         """Serve a model, if it is new. Raises what speaks against it."""
         old = self._serving.get(entry.pair)
-        candidate = _candidate(entry.info(), entry, self._engine.footprint(entry))
+        candidate = _candidate(entry.info(), entry)
         if not is_new(candidate, old and old.candidate):
             return
+        size = await on_thread(partial(self._engine.footprint, entry), f"size of {entry.pair}")
+        candidate = msgspec.structs.replace(candidate, bytes=size)
         against = self._objection(candidate, old)
         if against is not None and against.problem in ("memory", "draining") and self._retiring:
             await asyncio.wait(self._retiring, timeout=RELEASE_WAIT_S)
@@ -214,11 +218,11 @@ class Models:
         self._tell([served.model for served in self._admitted.values()], self._left_out.keys())
 
 
-def _candidate(info: ModelInfo, entry: ModelEntry | None, size: int) -> Candidate:
-    """`entry`: None for a model that is on no disk."""
+def _candidate(info: ModelInfo, entry: ModelEntry | None) -> Candidate:
+    """`entry`: None for a model that is on no disk. Its size is still to be found out."""
     vocabularies = Vocabularies(f"{info.source}-{info.target}", info.src_vocab_hash, info.trg_vocab_hash)
     digests = tuple(sorted(entry.sha256.values())) if entry is not None else ()
-    return Candidate(info.name, vocabularies, digests, size)
+    return Candidate(info.name, vocabularies, digests, 0)
 
 
 def _state(served: _Served, standing: Standing, *, gone: bool = False) -> ModelState:

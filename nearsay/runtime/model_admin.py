@@ -1,7 +1,7 @@
 """The models of a service on its admin port: which are served, which are not and why; and to look at the disk again.
 
 GET /models, POST /models/reload. A reload answers 200 when all is as it should be, 422 when a model could not be taken
-(what served its pair before goes on), 409 while another one runs.
+(what served its pair before goes on), 409 while another one runs, 503 before the service is ready, 403 to a web page.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 import msgspec
 from aiohttp import web
 
+from nearsay.runtime.lifecycle import Lifecycle
 from nearsay.runtime.tasks import Tasks
 from nearsay.wire.messages import ServedTier
 
@@ -58,6 +59,14 @@ class ModelsReport(msgspec.Struct, frozen=True):
         return not any(model.problem for model in self.models)
 
 
+def standings(report: ModelsReport) -> dict[str, object]:
+    """What /readyz and /stats say of models: names of those served, and what is wrong with those that are not."""
+    return {
+        "models": [model.name for model in report.models if model.standing == "serving"],
+        "models_left_out": {model.name: model.problem for model in report.models if model.standing == "left_out"},
+    }
+
+
 class ModelKeeper(Protocol):
     """Whoever holds a service's models."""
 
@@ -68,14 +77,20 @@ class ModelKeeper(Protocol):
         """Look at the disk again; what is new there takes the place of what is served. Called one at a time."""
 
 
-def model_routes(keeper: ModelKeeper, tasks: Tasks) -> list[web.RouteDef]:
-    """Routes of the admin port."""
+def model_routes(keeper: ModelKeeper, lifecycle: Lifecycle, tasks: Tasks) -> list[web.RouteDef]:
+    """Routes of the admin port. `keeper` is asked for nothing before the service is ready."""
     running: list[asyncio.Task[ModelsReport]] = []
 
     async def models(_: web.Request) -> web.Response:
+        if lifecycle.state == "starting":
+            return _answer({"code": lifecycle.state}, 503)
         return _answer(keeper.report(), 200)
 
-    async def reload(_: web.Request) -> web.Response:
+    async def reload(request: web.Request) -> web.Response:
+        if "Origin" in request.headers:  # a page in a browser of this machine can send this, and has no business here
+            return _answer({"code": "forbidden"}, 403)
+        if lifecycle.state != "ready":
+            return _answer({"code": lifecycle.state}, 503)
         if running and not running[0].done():
             return _answer({"code": "reload_running"}, 409)
         running[:] = [tasks.spawn(keeper.reload(), name="reload models")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import msgspec
@@ -130,6 +131,10 @@ def damaged(each: ModelEntry) -> FakeEngine:
     raise ModelError(each.path, "it is no model")
 
 
+def mistaken(_: ModelEntry) -> FakeEngine:
+    raise ZeroDivisionError
+
+
 def dies(each: ModelEntry) -> FakeEngine:
     def spend(batch: list[LocalInput]) -> None:
         raise RuntimeError("boom")
@@ -137,7 +142,10 @@ def dies(each: ModelEntry) -> FakeEngine:
     return FakeEngine(model=each.name, spend=spend)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("engine", "problem"), [(unavailable, "unavailable"), (damaged, "damaged"), (dies, "broken")])
+@pytest.mark.parametrize(
+    ("engine", "problem"),
+    [(unavailable, "unavailable"), (damaged, "damaged"), (dies, "broken"), (mistaken, "broken")],
+)
 def test_whatever_is_wrong_with_a_new_one_the_old_one_goes_on(engine: object, problem: str, tmp_path: Path) -> None:
     async def main() -> None:
         engines = {"1": lambda e: FakeEngine(model=e.name), "2": engine}
@@ -148,6 +156,43 @@ def test_whatever_is_wrong_with_a_new_one_the_old_one_goes_on(engine: object, pr
             assert not report.good and report.swapped == ()
             assert await model_of(room) == "en-de-edge@1"
             assert counters(room)[f"model_loads{{result={problem}}}"] == 1
+            notes = {"models": ["en-de-edge@1"], "models_left_out": {"en-de-edge@2": problem}}
+            assert room.edge.lifecycle.notes == notes
+            assert len(room.edge._shelf.models) == 1, "nothing of it is left open"
+
+    run(main())
+
+
+def test_files_that_change_while_they_are_read(tmp_path: Path) -> None:
+    opened: list[FakeEngine] = []
+
+    def meanwhile(each: ModelEntry) -> FakeEngine:
+        opened.append(FakeEngine(model=each.name))
+        if each.version == "2":
+            os.utime(tmp_path / "v.spm", (1, 1))
+        return opened[-1]
+
+    async def main() -> None:
+        async with edge_room(tmp_path, engine=meanwhile) as room:
+            room.disk[:] = [entry(tmp_path, "edge", version="2")]
+            assert standing(await room.edge.reloader.reload())["en-de-edge@2"] == "damaged"
+            assert [engine.closed for engine in opened] == [False, True]
+
+    run(main())
+
+
+def test_back_and_forth_while_the_old_ones_still_work(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with edge_room(tmp_path, config={"batch": {"rows_max": 1}}) as room:
+            waiting = []
+            for version in ("2", "1", "2", "1", "3"):
+                waiting += [room.tasks.spawn(room.translate(f"the cat {n}"), name=str(n)) for n in range(4)]
+                await asyncio.sleep(RUN_S / 2)
+                room.disk[:] = [entry(tmp_path, "edge", version=version)]
+                assert (await room.edge.reloader.reload()).good
+            models = [answer.translations[0].model for answer in await asyncio.gather(*waiting)]
+            assert models == [f"en-de-edge@{version}" for version in "12121" for _ in range(4)]
+            await room.until(lambda: len(room.edge._shelf.models) == 1)
 
     run(main())
 

@@ -330,6 +330,21 @@ async def test_one_reload_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert (await first)[0] == 200
 
 
+async def test_whom_a_reload_is_not_for(tmp_path: Path) -> None:
+    publish(tmp_path / "en-de", 1)
+    async with running(origin(tmp_path)) as service:
+        url = f"{service.admin}/models/reload"
+        async with aiohttp.ClientSession() as http:
+            async with http.post(url, headers={"Origin": "http://a.page"}) as answer:
+                assert (answer.status, await answer.json()) == (403, {"code": "forbidden"})
+            service.origin.lifecycle.state = "starting"
+            async with http.post(url) as answer:
+                assert (answer.status, await answer.json()) == (503, {"code": "starting"})
+            async with http.get(f"{service.admin}/models") as answer:
+                assert answer.status == 503
+            service.origin.lifecycle.state = "ready"
+
+
 # ---- several models --------------------------------------------------------------------------------------------------
 
 
