@@ -3,43 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from aiohttp import web
 
 from edge_worker.config import EdgeConfig
-from edge_worker.engine_thread import EngineThread, Run
+from edge_worker.disk import Disk
+from edge_worker.engine_thread import EngineThread
 from edge_worker.guests import Guests
-from edge_worker.local_model import LocalModel
-from edge_worker.models import Local, Models
+from edge_worker.models import Models
 from edge_worker.origin_client import OriginClient
 from edge_worker.pipeline import Pipeline
+from edge_worker.reloader import Reloader
 from edge_worker.server import EdgeServer
-from edge_worker.warm_up import warm_up
+from edge_worker.shelf import NewRun, OpenEngine, Shelf
 from nearsay.runtime.clock import Clock, wall_clock
 from nearsay.runtime.config import ConfigError, load_config
 from nearsay.runtime.lifecycle import Lifecycle
 from nearsay.runtime.link import Connect, Dial, LinkServer, Peer
 from nearsay.runtime.metrics import Metrics
+from nearsay.runtime.model_admin import model_routes, standings
 from nearsay.runtime.service import run
 from nearsay.runtime.tasks import Tasks
-from nearsay.text.engine import LocalEngine, open_engine
-from nearsay.text.entry import ModelEntry, load_vocabs
-from nearsay.text.errors import TextError
+from nearsay.text.engine import open_engine
 from nearsay.text.registry import Registry
-from nearsay.text.vocab import Vocab
-from nearsay.wire.errors import NearsayError
 from nearsay.wire.messages import Hello, LoadReport
-
-OpenEngine = Callable[[ModelEntry], LocalEngine]
-NewRun = Callable[[str], Run]
-
-_log = logging.getLogger(__name__)
 
 
 class Edge:
@@ -50,7 +42,7 @@ class Edge:
     def __init__(
         self,
         config: EdgeConfig,
-        registry: Registry,
+        discover: Callable[[], Registry],
         *,
         open_engine: OpenEngine,
         new_run: NewRun,
@@ -62,14 +54,20 @@ class Edge:
         self.config = config
         self.lifecycle = Lifecycle()
         self.metrics = Metrics(self.name)
-        self._registry = registry
-        self._open_engine = open_engine
-        self._new_run = new_run
         self._clock = clock
         self._tasks = Tasks()
         self._instance = f"{rng.getrandbits(64):016x}"
-        self._runs: list[Run] = []
-        self._local: list[Local] = []
+        self._disk = Disk(discover, config.pairs)
+        self._shelf = Shelf(config.batch, open_engine=open_engine, new_run=new_run, clock=clock, tasks=self._tasks)
+        self._offload = new_run("edge-offload")
+        self.reloader = Reloader(
+            self._disk,
+            self._shelf,
+            offload=self._offload,
+            changed=self._models_changed,
+            metrics=self.metrics,
+            tasks=self._tasks,
+        )
         self._server: EdgeServer | None = None
         self._told: tuple[object, ...] = ()  # standing in the latest report
         dial = Dial.of(config)
@@ -111,21 +109,34 @@ class Edge:
         """Routes of the service port."""
         return [web.get("/link", self.links.handle), web.get("/probe", self._probe)]
 
+    def admin_routes(self) -> list[web.RouteDef]:
+        """The models: how they stand, and a look at the disk for newer ones."""
+        return model_routes(self.reloader, self.lifecycle, self._tasks)
+
     async def start(self) -> None:
         """Open and warm every model, begin to connect to the origins. Raises ConfigError."""
+        await self._offload(self._disk.look)
         await self.origins.start()
-        entries = self._entries()
-        await asyncio.gather(*(self._open(entry) for entry in _first_of_each_pair(entries)))
-        if not self._local and not self.config.origins:
-            raise ConfigError(["no model to serve and no 'origins'", *self._registry.problems])
-        models = Models(self._local, entries, self.origins)
+        local = await self.reloader.start()
+        if not local and not self.config.origins:
+            raise ConfigError(["no model to serve and no 'origins'", *self._disk.problems])
+        models = Models(
+            local,
+            self._disk.entries,
+            self._disk.vocabs,
+            self.origins,
+            look=self.reloader.look,
+            tasks=self._tasks,
+        )
+        self.reloader.serve(models)
+        self._note_models()
         pipeline = Pipeline(
             models,
             self.origins,
             policy=self.config.placement,
             limits=self.config.request,
             segment_limits=self.config.segment,
-            offload=self._run("edge-offload"),
+            offload=self._offload,
             metrics=self.metrics,
             clock=self._clock,
             tasks=self._tasks,
@@ -150,46 +161,10 @@ class Edge:
     async def stop(self) -> None:
         """Close links, queues, engines and their threads, in this order."""
         await self.origins.close()
-        for local in self._local:
-            await local.model.close()
+        await self._shelf.close_all()
         await self._tasks.close()
-        for thread in self._runs:
-            if isinstance(thread, EngineThread):
-                thread.close()
-
-    def _entries(self) -> list[ModelEntry]:
-        """The registry's models of the pairs to serve. Raises ConfigError for a pair without any."""
-        for problem in self._registry.problems:
-            _log.warning("a model is left out: %s", problem)
-        pairs = self.config.pairs
-        entries = [entry for entry in self._registry.entries if not pairs or entry.pair in pairs]
-        if missing := set(pairs) - {entry.pair for entry in entries}:
-            raise ConfigError([f"'pairs': no model for {pair}" for pair in sorted(missing)])
-        return entries
-
-    async def _open(self, entry: ModelEntry) -> None:
-        """Open one model on its own thread. One that doesn't open is left out: the other pairs are served."""
-        run = self._run(f"edge-{entry.pair}")
-
-        def opened() -> tuple[LocalEngine, tuple[Vocab, Vocab]]:
-            self._registry.verify(entry)
-            return self._open_engine(entry), load_vocabs(entry)
-
-        try:
-            engine, (source, target) = await run(opened)
-            model = LocalModel(
-                engine, run=run, limits=self.config.batch, clock=self._clock, tasks=self._tasks, name=entry.pair
-            )
-            await warm_up(model, source, self._clock)
-        except (TextError, NearsayError) as error:
-            _log.error("%s is left out: %s", entry.name, error)
-            return
-        self._local.append(Local(entry, model, source, target))
-
-    def _run(self, name: str) -> Run:
-        run = self._new_run(name)
-        self._runs.append(run)
-        return run
+        if isinstance(self._offload, EngineThread):
+            self._offload.close()
 
     async def _probe(self, _: web.Request) -> web.Response:
         """How far away this edge is, for whoever asks, and whether it is worth asking: nothing else is told."""
@@ -201,7 +176,24 @@ class Edge:
         return self._server
 
     def _hello_origin(self) -> Hello:
-        return Hello(role="edge", instance=self._instance, state=self.lifecycle.state, secret=self.config.secret)
+        return Hello(
+            role="edge",
+            instance=self._instance,
+            state=self.lifecycle.state,
+            models=tuple(entry.info() for entry in self._disk.readable()),
+            secret=self.config.secret,
+        )
+
+    def _models_changed(self) -> None:
+        """Origins hear what can be read here now, proxies what is served."""
+        readable = tuple(entry.info() for entry in self._disk.readable())
+        for peer in self.origins.peers:
+            peer.publish(LoadReport(self.lifecycle.state, models=readable))
+        self._note_models()
+        self._report_change()
+
+    def _note_models(self) -> None:
+        self.lifecycle.notes |= standings(self.reloader.report())
 
     def _report(self) -> None:
         report = self._ready_server().load()
@@ -224,7 +216,7 @@ class Edge:
 def build(
     config: EdgeConfig,
     *,
-    registry: Registry | None = None,
+    discover: Callable[[], Registry] | None = None,
     open_engine: OpenEngine | None = None,
     new_run: NewRun = EngineThread,
     clock: Clock = time.monotonic,
@@ -235,7 +227,7 @@ def build(
     """An edge worker from its config. All but `config` is for simulations."""
     return Edge(
         config,
-        registry or Registry.discover(config.models),
+        discover or (lambda: Registry.discover(config.models)),
         open_engine=open_engine or _opener(config),
         new_run=new_run,
         clock=clock,
@@ -252,15 +244,6 @@ def main(config_path: Path | None, overrides: Mapping[str, object] | None = None
 
 def _opener(config: EdgeConfig) -> OpenEngine:
     return lambda entry: open_engine(entry, device=config.device, threads=config.threads)
-
-
-def _first_of_each_pair(entries: Iterable[ModelEntry]) -> list[ModelEntry]:
-    """The edge models to open."""
-    found: dict[str, ModelEntry] = {}
-    for entry in entries:
-        if entry.tier == "edge":
-            found.setdefault(entry.pair, entry)
-    return list(found.values())
 
 
 def _standing(report: LoadReport) -> tuple[object, ...]:

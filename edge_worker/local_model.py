@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from math import inf
 
 import msgspec
@@ -46,6 +47,8 @@ class LocalModel:
         rows_max = min(limits.rows_max, engine.batch_max)
         self._batcher: Batcher[_Waiter] = Batcher(msgspec.structs.replace(limits, rows_max=rows_max))
         self._work = asyncio.Event()
+        self._holders = 0
+        self._calmer = asyncio.Event()  # a holder has let go, or a batch has ended
         self._loop = tasks.spawn(self._serve(), name=f"local model {name}")
 
     @property
@@ -89,6 +92,22 @@ class LocalModel:
         finally:
             self._batcher.discard(row)
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Whoever has the model in hand may go on translating with it, though another takes its place meanwhile."""
+        self._holders += 1
+        try:
+            yield
+        finally:
+            self._holders -= 1
+            self._calmer.set()
+
+    async def unused(self) -> None:
+        """Wait until nobody has the model in hand and nothing is left in its queue."""
+        while self._holders or self.waiting or self.running:
+            self._calmer.clear()
+            await self._calmer.wait()
+
     async def close(self) -> None:
         """Stop; whoever waits gets an error. The engine is closed after what it is doing."""
         self._loop.cancel()
@@ -111,6 +130,7 @@ class LocalModel:
             except asyncio.CancelledError:
                 _fail(batch, _closed)
                 raise
+            self._calmer.set()
 
     async def _run_batch(self, batch: list[Row[_Waiter]]) -> None:
         sources = [row.item.source for row in batch]

@@ -73,11 +73,12 @@ class Pipeline:
         laps = Laps(received)
         deadline = received + request.budget_ms / 1000.0
         self._check(request, deadline)
-        pair = self._models.pair(request.source, request.target)
+        pair = await self._models.find(request.source, request.target)
         runs = SegmentRuns(
             request,
             pair,
             self._origins,
+            models=self._models,
             deadline=deadline,
             policy=self._policy,
             limits=self._segment_limits,

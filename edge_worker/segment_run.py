@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from copy import copy
 from functools import partial
 
 import msgspec
@@ -13,7 +14,7 @@ from edge_worker.core.join import Piece
 from edge_worker.core.laps import Laps
 from edge_worker.core.placement import Facts, Policy, place
 from edge_worker.core.segmenter import Segment, split_long
-from edge_worker.models import Local, Pair
+from edge_worker.models import STALE, Local, Models, Pair
 from edge_worker.origin_client import OriginClient
 from edge_worker.parts import Show, merged, shows_of_parts
 from edge_worker.submission import decoded, growing, submission
@@ -47,6 +48,7 @@ class SegmentRuns:
         pair: Pair,
         origins: OriginClient,
         *,
+        models: Models,
         deadline: float,
         policy: Policy,
         limits: SegmentLimits,
@@ -59,6 +61,8 @@ class SegmentRuns:
         self._request = request
         self._pair = pair
         self._origins = origins
+        self._models = models
+        self._again = False  # the origin has the model no more, and is asked for the one that it has now
         self._deadline = deadline
         self._policy = policy
         self._limits = limits
@@ -69,7 +73,22 @@ class SegmentRuns:
         self._permits = asyncio.Semaphore(in_flight_max)
 
     async def translate(self, segment: Segment, laps: Laps, show: Show | None) -> Piece:
-        """The final state of one segment; `show` gets its drafts and partial states. Raises any NearsayError."""
+        """The final state of one segment; `show` gets its drafts and partial states. Raises any NearsayError.
+
+        A segment sticks to the models that its pair has when it begins, though newer ones take their place meanwhile.
+        """
+
+        async def attempt(pair: Pair, again: bool) -> Piece:
+            mine = copy(self)
+            mine._pair, mine._again = pair, again
+            if again:
+                laps.lap("origin_link", self._clock())
+                self._metrics.count("asked_again")
+            return await mine._translate(segment, laps, show)
+
+        return await self._models.steadily(self._pair, attempt)
+
+    async def _translate(self, segment: Segment, laps: Laps, show: Show | None) -> Piece:
         if not any(char.isalpha() for char in segment.text):
             return Piece(segment.text)
         pair = self._pair
@@ -129,10 +148,14 @@ class SegmentRuns:
         try:
             return await self._origin(segment, ids, laps, show if self._request.tier != "refine" else None)
         except NearsayError as error:
-            if self._request.tier == "origin" or self._pair.local is None or isinstance(error, Cancelled):
+            if self._request.tier == "origin" or self._pair.local is None or self._final(error):
                 raise
             laps.lap("origin_link", self._clock())
             return await self._local(segment, ids, laps, error.code)
+
+    def _final(self, error: NearsayError) -> bool:
+        """An error that an answer of ours doesn't mend: nobody is there, or the origin is to be asked again first."""
+        return isinstance(error, Cancelled) or (error.code in STALE and not self._again)
 
     async def _origin(
         self, segment: Segment, ids: Sequence[int], laps: Laps, show: Show | None, draft: Sequence[int] = ()
@@ -192,6 +215,8 @@ class SegmentRuns:
         try:
             return await self._origin(segment, ids, laps, None, await draft(laps) if wanted else ())
         except NearsayError as error:
+            if self._final(error):
+                raise
             laps.lap("origin_link", self._clock())
             if drafting is not None:
                 await drafting

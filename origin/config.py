@@ -21,6 +21,10 @@ class OriginConfig(ServiceConfig, frozen=True, forbid_unknown_fields=True, kw_on
     caches are allocated at the start. report_interval_s: load reports leave this often while something changes.
     encoder_cache_mb, encoder_cache_host_mb: encoder output kept for sources that come again, on the device and, beside
     a GPU, in the host's memory.
+    memory_bytes_max: of all models with their caches, and of what is kept on the device; 0 = half of what the machine
+    or its control group has, 90 % of a GPU's. A model that does not fit is not loaded. swap_grace_s: how long a model
+    that was replaced is still admitted by its old name. keep_warm_s: an idle engine does a small step that often; 0 =
+    none.
     """
 
     port: Port = 8120
@@ -38,6 +42,9 @@ class OriginConfig(ServiceConfig, frozen=True, forbid_unknown_fields=True, kw_on
     inbox_max: int = 16_384
     encoder_cache_mb: int = 64
     encoder_cache_host_mb: int = 256
+    memory_bytes_max: int = 0
+    swap_grace_s: float = 2.0
+    keep_warm_s: float = 0.0
     scheduler: Limits = Limits()
     sessions: SessionLimits = SessionLimits()
     link: LinkLimits = LinkLimits()
@@ -49,6 +56,8 @@ class OriginConfig(ServiceConfig, frozen=True, forbid_unknown_fields=True, kw_on
             raise ValueError("'slots' and 'beam_max' must be at least 1")
         if min(self.encoder_cache_mb, self.encoder_cache_host_mb) < 0:
             raise ValueError("an encoder cache's size is negative")
+        if min(self.memory_bytes_max, self.swap_grace_s, self.keep_warm_s) < 0:
+            raise ValueError("'memory_bytes_max', 'swap_grace_s' or 'keep_warm_s' is negative")
         if not self.report_interval_s > 0 or not self.budget_ms_max > 0:
             raise ValueError("'report_interval_s' and 'budget_ms_max' must be positive")
 

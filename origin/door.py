@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from nearsay.wire.errors import DeadlineExceeded, InvalidRequest
+from nearsay.wire.errors import DeadlineExceeded, InvalidRequest, NearsayError, Unavailable
 from nearsay.wire.messages import Submit, unpack_ids
 from origin.core.model import ServedModel
 from origin.core.sequence import DraftSource, Spec
@@ -29,16 +29,18 @@ class Door:
         self, *, budget_ms_max: float, count_draft: Callable[[str], None], sessions: Sessions | None = None
     ) -> None:
         self._models: dict[str, ServedModel] = {}
+        self._left_out: frozenset[str] = frozenset()
         self._budget_ms_max = budget_ms_max
         self._count_draft = count_draft
         self._sessions = sessions
 
-    def open(self, models: Iterable[ServedModel]) -> None:
-        """Admit requests for these models, which are loaded now."""
+    def open(self, models: Iterable[ServedModel], left_out: Iterable[str] = ()) -> None:
+        """Admit requests for these models, which are loaded now. `left_out`: those that are there, and are not."""
         self._models = {model.name: model for model in models}
+        self._left_out = frozenset(left_out)
 
     def admit(self, submit: Submit, sequence_id: int, now: float) -> Spec:
-        """The valid form of `submit`. Raises InvalidRequest or DeadlineExceeded."""
+        """The valid form of `submit`. Raises InvalidRequest, DeadlineExceeded, Unavailable (model_not_loaded)."""
         model = self._model(submit)
         if not submit.budget_ms > 0:  # NaN too
             raise DeadlineExceeded("no time left on arrival")
@@ -73,11 +75,17 @@ class Door:
     def _model(self, submit: Submit) -> ServedModel:
         model = self._models.get(submit.model)
         if model is None:
-            raise InvalidRequest(submit.model, code="unknown_model")
+            raise self._unknown(submit.model)
         told = (submit.src_vocab_hash, submit.trg_vocab_hash, tuple(_ids(submit.prefix_ids, "prefix")))
         if told != (model.info.src_vocab_hash, model.info.trg_vocab_hash, model.prefix_ids):
             raise InvalidRequest(f"{submit.model} has other vocabularies or prefix ids", code="model_mismatch")
         return model
+
+    def _unknown(self, name: str) -> NearsayError:
+        if name in self._left_out:
+            return Unavailable(f"{name} could not be loaded here", code="model_not_loaded")
+        others = [other for other in self._models if other.rpartition("@")[0] == name.rpartition("@")[0]]
+        return InvalidRequest(f"{name}; here is {', '.join(others)}" if others else name, code="unknown_model")
 
     @staticmethod
     def _source(submit: Submit, model: ServedModel) -> tuple[int, ...]:

@@ -66,6 +66,24 @@ class EngineThread:
         self._on_exit()
 
 
+async def on_thread(work: Callable[[], T], name: str) -> T:
+    """What `work` returns or raises, done on a thread of its own. A daemon, as the engine's: whoever leaves meanwhile
+    doesn't wait for it, and neither does the process."""
+    here = asyncio.get_running_loop()
+    done: asyncio.Future[T] = here.create_future()
+
+    def main() -> None:
+        try:
+            result = work()
+        except Exception as error:
+            _post(here, _fail, done, error)
+        else:
+            _post(here, _succeed, done, result)
+
+    threading.Thread(target=main, name=name, daemon=True).start()
+    return await done
+
+
 def _succeed(loaded: asyncio.Future[T], value: T) -> None:
     if not loaded.done():
         loaded.set_result(value)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import msgspec
 
 from nearsay.runtime.lifecycle import Lifecycle
 from nearsay.runtime.link import LinkServer
 from nearsay.runtime.metrics import Metrics
-from nearsay.wire.messages import LoadReport
+from nearsay.wire.messages import LoadReport, ModelInfo
 from origin.core.draft_len import ACCEPT_LENGTHS
 from origin.core.plan import DraftUse
 from origin.engine_loop import EngineLoop
@@ -20,13 +21,21 @@ class Reporter:
     """A load report when the state changes, and on a timer while anything else does."""
 
     def __init__(
-        self, loop: EngineLoop, server: OriginServer, links: LinkServer, metrics: Metrics, lifecycle: Lifecycle
+        self,
+        loop: EngineLoop,
+        server: OriginServer,
+        links: LinkServer,
+        metrics: Metrics,
+        lifecycle: Lifecycle,
+        models: Callable[[], tuple[ModelInfo, ...]],
     ) -> None:
+        """`models`: those that new work goes to."""
         self._loop = loop
         self._server = server
         self._links = links
         self._metrics = metrics
         self._lifecycle = lifecycle
+        self._models = models
         self._last: LoadReport | None = None
         self._before = msgspec.structs.replace(loop.stats)
         self._step_ms = 0.0
@@ -48,6 +57,7 @@ class Reporter:
             slots_free=load.slots_free,
             step_ms=round(self._step_ms, 3),
             wants_drafts=load.wants_drafts,
+            models=self._models(),
         )
         if report != self._last:
             self._last = report
@@ -63,6 +73,8 @@ class Reporter:
         self._metrics.gauge("step_ms", self._step_ms)
         self._metrics.gauge("steps", now.steps)
         self._metrics.gauge("failed_steps", now.failed_steps)
+        self._metrics.gauge("passes_cut", now.passes_cut)
+        self._metrics.gauge("engine_restarts", now.engine_restarts)
         load = self._loop.load_now
         self._metrics.gauge("queued", load.queued)
         self._metrics.gauge("running", load.running)

@@ -16,7 +16,6 @@ from nearsay.runtime.link import Stream
 from nearsay.runtime.metrics import Metrics
 from nearsay.wire.errors import (
     DeadlineExceeded,
-    InternalError,
     InvalidRequest,
     NearsayError,
     Unavailable,
@@ -29,11 +28,12 @@ from origin.core.sessions import Sessions
 from origin.door import Door, question_of
 
 # reason -> the error that a caller gets instead of an answer
-ERRORS: dict[FinishReason, Callable[[], NearsayError]] = {
-    "expired": DeadlineExceeded,
-    "failed": InternalError,
-    "cancelled": lambda: Unavailable("the origin is stopping", code="draining"),
+ERRORS: dict[FinishReason, Callable[[Ending], NearsayError]] = {
+    "expired": lambda _: DeadlineExceeded(),
+    "failed": lambda end: from_code(end.error, retry_after_ms=FAILED_RETRY_MS if end.error == "overloaded" else None),
+    "cancelled": lambda _: Unavailable("the origin is stopping", code="draining"),
 }
+FAILED_RETRY_MS = 1000.0  # memory that ran out is back when those who run now have ended
 
 
 class Decoder(Protocol):
@@ -122,7 +122,9 @@ class OriginServer:
                 case Produced(ids=ids):
                     news: tuple[Iterable[int], Ending | NearsayError | None] = (ids, None)
                 case Ended(ending=ending):
-                    self._metrics.count("sequences", reason=ending.reason)
+                    self._metrics.count(
+                        "sequences", reason=ending.error if ending.reason == "failed" else ending.reason
+                    )
                     news = ((), ending)
                 case Refused(code=code, retry_after_ms=retry_after_ms):
                     self._metrics.count("sequences", reason=code)
@@ -157,7 +159,7 @@ class OriginServer:
             raise end
         assert end is not None
         if end.reason in ERRORS:
-            raise ERRORS[end.reason]()
+            raise ERRORS[end.reason](end)
         accounted_ms = (self._clock() - spec.arrived) * 1e3
         self._metrics.observe_stages(
             {**end.stages_ms, "e2e": accounted_ms},

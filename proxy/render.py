@@ -62,7 +62,7 @@ def models(catalogue: Catalogue) -> bytes:
         {
             "id": model.name,
             "object": "model",
-            "created": 0,  # not known; the shape wants an integer
+            "created": model.created,
             "owned_by": "nearsay",
             "source": model.source,
             "target": model.target,

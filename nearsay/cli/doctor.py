@@ -131,7 +131,7 @@ def _models(registry: Registry) -> Iterator[Finding]:
     for entry in registry.entries:
         name = f"{entry.pair} {entry.tier}"
         try:
-            registry.verify(entry)
+            entry.verify()
         except TextError as error:
             yield Finding("model", name, "problem", str(error))
         else:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nearsay.cli import doctor, geoip, keys, load, proxy, stats, translate, up
+from nearsay.cli import doctor, geoip, keys, load, models, proxy, stats, translate, up
 from nearsay.cli.console import EXIT_USAGE, fail
 from nearsay.cli.options import Config, Overrides
 from nearsay.cli.services import become, require_services
@@ -38,6 +38,7 @@ def origin(config: Config = None, overrides: Overrides = None) -> None:
 
 app.command("translate")(translate.command)
 app.command("stats")(stats.command)
+app.add_typer(models.app, name="models", help=models.show.__doc__)
 app.command("doctor")(doctor.command)
 app.command("load")(load.command)
 app.add_typer(geoip.app, name="geoip")

@@ -7,6 +7,7 @@ every file that a service reads; the bundled folder stays under a size that a cl
 from __future__ import annotations
 
 import hashlib
+from datetime import date
 from pathlib import Path
 
 from nearsay.distill.corpus import EVALUATION
@@ -34,8 +35,11 @@ class PublishError(Exception):
     """The folder can't be shipped; says why."""
 
 
-def write_manifest(folder: Path, *, source: str, target: str, version: str, licence: str) -> None:
-    """model.toml. Raises PublishError when a file is missing or all together are too large."""
+def write_manifest(folder: Path, *, source: str, target: str, version: str, licence: str, published: date) -> None:
+    """model.toml, to be written last: a service that looks before finds digests that don't fit, and changes nothing.
+
+    Raises PublishError when a file is missing or all together are too large.
+    """
     missing = [name for name in SERVED if not (folder / name).is_file()]
     if missing:
         raise PublishError(f"{folder.name} lacks {', '.join(missing)}")
@@ -47,6 +51,7 @@ def write_manifest(folder: Path, *, source: str, target: str, version: str, lice
         f'source = "{source}"',
         f'target = "{target}"',
         f'licence = "{licence}"',
+        f"published = {published.isoformat()}",
         *("", "[vocab]", f'source = "{SOURCE_VOCAB}"', f'target = "{TARGET_VOCAB}"'),
         *(
             "",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import tempfile
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -125,5 +126,6 @@ def publish(
     if scores.resolve() != (pair / SCORES_FILE).resolve():
         measured.save(pair / SCORES_FILE)
     write_card(pair, measured)
-    write_manifest(pair, source=source, target=target, version=version, licence=licence)
+    today = datetime.now(UTC).date()
+    write_manifest(pair, source=source, target=target, version=version, licence=licence, published=today)
     console.print(f"{pair.name}: {folder_bytes(pair) / 1e6:.1f} MB")

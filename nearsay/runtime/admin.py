@@ -21,6 +21,8 @@ class Stateful(Protocol):
 
     @property
     def state(self) -> State: ...
+    @property
+    def notes(self) -> Mapping[str, object]: ...
 
 
 Measured = Callable[[], Awaitable[Metrics]]
@@ -43,10 +45,10 @@ def admin_routes(
         return shown({"state": lifecycle.state}, 503 if lifecycle.state == "stopped" else 200)
 
     async def ready(_: web.Request) -> web.Response:
-        return shown({"state": lifecycle.state}, 200 if lifecycle.state == "ready" else 503)
+        return shown({"state": lifecycle.state, **lifecycle.notes}, 200 if lifecycle.state == "ready" else 503)
 
     async def stats(_: web.Request) -> web.Response:
-        return shown({**(await measured()).snapshot(), "state": lifecycle.state, **also()})
+        return shown({**(await measured()).snapshot(), "state": lifecycle.state, **lifecycle.notes, **also()})
 
     async def state(_: web.Request) -> web.Response:
         return web.Response(body=msgspec.json.encode((await measured()).export()), content_type="application/json")

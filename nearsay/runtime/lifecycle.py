@@ -15,10 +15,15 @@ MOVES: dict[State, tuple[State, ...]] = {
 
 
 class Lifecycle:
-    """State of one process. Moving to the state it is in does nothing; an illegal move is our mistake."""
+    """State of one process. Moving to the state it is in does nothing; an illegal move is our mistake.
+
+    notes: what /readyz and /stats say besides; values that JSON can carry. failure: why the process ends by itself.
+    """
 
     def __init__(self) -> None:
         self.state: State = "starting"
+        self.notes: dict[str, object] = {}
+        self.failure = ""
         self._callbacks: list[Callable[[State], None]] = []
 
     def move(self, to: State) -> None:
@@ -29,6 +34,12 @@ class Lifecycle:
         self.state = to
         for callback in tuple(self._callbacks):
             callback(to)
+
+    def fail(self, reason: str) -> None:
+        """It can't go on: drain, then end with a failure, for whoever supervises the process to start it again."""
+        self.failure = self.failure or reason
+        if self.state == "ready":
+            self.move("draining")
 
     def subscribe(self, callback: Callable[[State], None]) -> None:
         """Call with every new state."""

@@ -57,6 +57,7 @@ class Parent:
         self._ended = Metrics(name)  # what processes that are no more have measured, and the parent itself
         self._reloading = False
         self._workers: Workers | None = None
+        self.notes: dict[str, object] = {}
 
     @property
     def state(self) -> State:

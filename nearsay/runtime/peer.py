@@ -99,6 +99,11 @@ class Peer:
             raise Unavailable(f"not connected: {self.reason}" if self.reason else "not connected yet")
         return await self._link.open(message)
 
+    def publish(self, report: LoadReport) -> None:
+        """Tell the peer, if the link is up; of a later link the hello has to say it."""
+        if self._link is not None and self._link.up:
+            self._link.publish(report)
+
     async def close(self) -> None:
         """Close all links; open streams fail with LinkLost."""
         self._closing = True

@@ -49,6 +49,10 @@ class LinkServer:
         """Links open now."""
         return len(self._links)
 
+    def peers(self) -> list[tuple[Hello, LoadReport | None]]:
+        """What the peers of all links have said: their hello and their latest load report."""
+        return [(link.hello, link.load) for link in self._links if link.hello is not None]
+
     @property
     def _named(self) -> int:
         return sum(bool(link.who) for link in self._links)

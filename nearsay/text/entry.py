@@ -5,11 +5,13 @@ Must not know: where it was found, how it is run.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
+from nearsay.text.errors import ModelError
 from nearsay.text.vocab import Vocab
 from nearsay.wire.messages import ModelInfo, ServedTier, pack_ids
 
@@ -35,6 +37,7 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
     prefix_ids: tuple[int, ...] = ()
     src_prefix_ids: tuple[int, ...] = ()
     sha256: Mapping[Path, str] = {}  # expected digests of the files of this model
+    created: int = 0  # when it was published, in Unix seconds
 
     @property
     def name(self) -> str:
@@ -45,6 +48,22 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
     def pair(self) -> str:
         """`source-target`."""
         return f"{self.source}-{self.target}"
+
+    def verify(self) -> None:
+        """Compare files with the digests listed. Raises ModelError for the first that differs or is missing."""
+        for path, expected in self.sha256.items():
+            if not path.is_file():
+                raise ModelError(path, "is missing")
+            if sha256_hex(path) != expected.lower():
+                raise ModelError(path, "is damaged: its sha256 is not the one expected")
+
+    def stamp(self) -> tuple[tuple[str, int, int, int], ...]:
+        """Identity, size and age of the model's files: equal before and after a read, they did not change under it.
+        Raises OSError."""
+        files = {self.path, self.src_vocab, self.trg_vocab, *self.sha256}
+        files |= {file for file in self.path.glob("*") if file.is_file()}
+        found = ((str(file), file.stat()) for file in sorted(files))
+        return tuple((name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in found)
 
     def info(self, engine: str = "") -> ModelInfo:
         """What peers are told. `engine` says what runs it, e.g. `str(local_engine.info)`."""
@@ -59,7 +78,14 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
             prefix_ids=pack_ids(self.prefix_ids),
             licence=self.licence,
             engine=engine or self.engine,
+            created=self.created,
         )
+
+
+def sha256_hex(path: Path) -> str:
+    """Digest of a file, read in pieces."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def load_vocabs(entry: ModelEntry) -> tuple[Vocab, Vocab]:

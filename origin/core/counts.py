@@ -13,6 +13,7 @@ class Counts(msgspec.Struct):
     out of time without having been expected to.
     evictions, resumes: batch sequences that lost their slots, and got slots again. paused_rows: batch sequences that a
     step left in their slots, a step each. held: plans that held newcomers over for company.
+    replays: sequences that were in a broken pass, and begun again behind what they had.
     """
 
     refused_full: int = 0
@@ -23,3 +24,4 @@ class Counts(msgspec.Struct):
     resumes: int = 0
     paused_rows: int = 0
     held: int = 0
+    replays: int = 0

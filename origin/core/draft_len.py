@@ -58,8 +58,19 @@ class DraftRules:
     """The rules of all models. `running_max`: more sequences than that, and no draft is tried whatever the averages."""
 
     def __init__(self, models: Iterable[ServedModel], running_max: int) -> None:
-        self._rules = {(model.name, source): DraftRule(model.pass_tokens) for model in models for source in SOURCES}
+        self._rules: dict[tuple[str, str], DraftRule] = {}
         self._running_max = running_max
+        for model in models:
+            self.open(model)
+
+    def open(self, model: ServedModel) -> None:
+        """A model comes."""
+        self._rules |= {(model.name, source): DraftRule(model.pass_tokens) for source in SOURCES}
+
+    def close(self, model: str) -> None:
+        """A model goes."""
+        for source in SOURCES:
+            del self._rules[model, source]
 
     def pay(self, model: str, source: DraftSource, running: int) -> bool:
         """Whether a draft would pay for one more sequence of a model of which `running` run."""

@@ -7,6 +7,8 @@ Invariants: a plan's slots belong to running sequences; every row of a plan has 
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from nearsay.wire.messages import FinishReason
@@ -36,12 +38,14 @@ class Encode(msgspec.Struct, frozen=True):
 class Row(msgspec.Struct, frozen=True):
     """Take a running sequence on: by one token, or, with a draft, past all of it that stands and one bonus token.
 
-    A draft is handed over once; the engine keeps it, and tries what is left of it in later steps.
+    A draft is handed over once; the engine keeps it, and tries what is left of it in later steps. `alone`: in a pass of
+    its own, because a pass that it was in broke.
     """
 
     sequence: int
     slots: tuple[int, ...]
     draft: tuple[int, ...] = ()
+    alone: bool = False
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -70,6 +74,10 @@ class Plan(msgspec.Struct, frozen=True):
         return sum(len(batch.rows) for batch in self.batches)
 
 
+Fault = Literal["", "memory", "engine"]
+"""Why a pass did nothing for a row: not even alone did it fit into memory; or it broke, by whosever fault."""
+
+
 class Outcome(msgspec.Struct, frozen=True):
     """What one row of a plan came to.
 
@@ -77,6 +85,7 @@ class Outcome(msgspec.Struct, frozen=True):
     encode_s: time that the row's source took to encode, if this step encoded it.
     passes: decoder passes; drafted, accepted: verified draft ids, and how many of them stood.
     alignment: at the end, if asked for, a source position for each of all ids. n_best: at a beam's end, ids of each.
+    fault: with finish "failed"; without a fault it is the model's logits that were no numbers.
     """
 
     sequence: int
@@ -89,14 +98,22 @@ class Outcome(msgspec.Struct, frozen=True):
     log_prob: float | None = None
     alignment: tuple[int, ...] = ()
     n_best: tuple[tuple[int, ...], ...] = ()
+    fault: Fault = ""
 
 
 class Result(msgspec.Struct, frozen=True):
-    """What a step came to. encoded, reused: sources that were encoded, and that had been before."""
+    """What a step came to. encoded, reused: sources that were encoded, and that had been before. cut: passes that ran
+    out of memory and were cut into smaller ones."""
 
     outcomes: tuple[Outcome, ...] = ()
     encoded: int = 0
     reused: int = 0
+    cut: int = 0
+
+    @property
+    def useless(self) -> bool:
+        """Every row met a broken pass."""
+        return bool(self.outcomes) and all(outcome.fault == "engine" for outcome in self.outcomes)
 
 
 class Produced(msgspec.Struct, frozen=True):

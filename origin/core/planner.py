@@ -170,11 +170,17 @@ class Planner:
         if lacking <= 0:
             return
         for victim in victims(resident.running["batch"].values(), lacking, self._rules.evictions_max):
-            del resident.running["batch"][victim.spec.id]
-            resident.pool.give(victim.evict(now))
-            self.dropped.append(victim.spec.id)
+            self.put_back(victim, now)
             self._counts.evictions += 1
-            self.queue(victim, now)
+
+    def put_back(self, sequence: Sequence, now: float) -> None:
+        """Take a running sequence's slots and put it in line again, behind what it has produced."""
+        spec = sequence.spec
+        resident = self._residents[spec.model]
+        del resident.running[spec.priority][spec.id]
+        resident.pool.give(sequence.evict(now))
+        self.dropped.append(spec.id)
+        self.queue(sequence, now)
 
     def queue(self, sequence: Sequence, now: float) -> None:
         """Put a sequence in line."""

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from nearsay.wire.errors import InternalError
 from nearsay.wire.messages import FinishReason
 from origin.core.admission import Mode, late_s
 from origin.core.batch_share import BatchRules
@@ -21,11 +22,13 @@ from origin.core.deadlines import Deadlines
 from origin.core.draft_len import EDGE, DraftRules
 from origin.core.encode_window import EncodeWindow
 from origin.core.model import ServedModel
-from origin.core.plan import Effect, Ended, Load, Outcome, Plan, Produced, Refused, Result
+from origin.core.plan import Effect, Ended, Fault, Load, Outcome, Plan, Produced, Refused, Result
 from origin.core.planner import Planner
 from origin.core.resident import Resident
 from origin.core.sequence import Ending, Sequence, Spec, State
-from origin.core.waiting import WaitingRoom
+from origin.core.waiting import CLASSES, WaitingRoom
+
+REPLAYS_MAX = 1  # of a sequence that was in a broken pass; from then on it runs alone
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -71,10 +74,8 @@ class Scheduler:
 
     def __init__(self, models: Iterable[ServedModel], limits: Limits) -> None:
         self._limits = limits
-        self._residents = {model.name: Resident(model) for model in models}
-        served = [resident.model for resident in self._residents.values()]
-        assert largest_request(served) <= limits.encode_tokens_per_step, "one could never be admitted"
-        self._drafts = DraftRules(served, limits.drafts_running_max)
+        self._residents: dict[str, Resident] = {}
+        self._drafts = DraftRules((), limits.drafts_running_max)
         self._waiting = WaitingRoom(
             {"interactive": limits.queue_max, "batch": limits.batch_queue_max},
             tenant_quantum=limits.tenant_quantum,
@@ -93,6 +94,8 @@ class Scheduler:
             window=self._window,
             counts=self.counts,
         )
+        for model in models:
+            self.open(model)
 
     def __len__(self) -> int:
         """Sequences that have not ended."""
@@ -100,6 +103,22 @@ class Scheduler:
 
     def __repr__(self) -> str:
         return f"<Scheduler {len(self._waiting)} waiting, running in {[*self._residents.values()]}>"
+
+    def open(self, model: ServedModel) -> None:
+        """Take sequences for one more model."""
+        assert model.name not in self._residents, f"{model.name} is open"
+        assert largest_request([model]) <= self._limits.encode_tokens_per_step, "one could never be admitted"
+        self._residents[model.name] = Resident(model)
+        self._drafts.open(model)
+
+    def close(self, model: str) -> bool:
+        """Give up a model for which nothing is submitted any more. False, and nothing done, while it has sequences."""
+        if len(self._residents[model]) or any(self._waiting.queued(each, model).sequences for each in CLASSES):
+            return False
+        del self._residents[model]
+        self._drafts.close(model)
+        self._waiting.forget(model)
+        return True
 
     def submit(self, spec: Spec, now: float) -> list[Effect]:
         """Queue a sequence, or refuse it: its queue is full, or it can't meet its deadline."""
@@ -145,6 +164,9 @@ class Scheduler:
             sequence = self._sequences.get(outcome.sequence)
             if sequence is None or sequence.state is not State.RUNNING:
                 continue
+            if outcome.fault:
+                effects += self._broken(sequence, outcome.fault, useless=result.useless, now=now)
+                continue
             self._note(sequence, outcome)
             self._drafts.note(sequence.spec, outcome)
             if outcome.finish is not None:
@@ -152,6 +174,12 @@ class Scheduler:
             elif sequence.spec.stream and outcome.ids:
                 effects.append(Produced(sequence.spec.id, outcome.ids))
         return effects
+
+    def start_over(self, now: float) -> None:
+        """The engine has lost all it knew, by nobody's fault: everyone who runs begins again behind what it had."""
+        for resident in self._residents.values():
+            for sequence in list(resident):
+                self._planner.put_back(sequence, now)
 
     def measured(self, plan: Plan, seconds: float) -> None:
         """Learn what a step took. Models that shared it are charged in proportion to what was expected of each."""
@@ -188,6 +216,20 @@ class Scheduler:
             return 0.0
         return late_s(sequence, self._residents[sequence.spec.model], self._waiting, self._planner.decode_s(), now)
 
+    def _broken(self, sequence: Sequence, fault: Fault, *, useless: bool, now: float) -> list[Effect]:
+        """A pass did nothing for a sequence.
+
+        One that broke may be another's fault, so each that was in it is tried again, alone. What breaks alone while
+        others go on is itself at fault: tried elsewhere it would break that, too.
+        """
+        if fault == "engine" and sequence.faults < REPLAYS_MAX:
+            sequence.faults += 1
+            self.counts.replays += 1
+            self._planner.put_back(sequence, now)
+            return []
+        error = "overloaded" if fault == "memory" else "unavailable" if useless else "internal_error"
+        return [self._leave(sequence, "failed", now, error)]
+
     @staticmethod
     def _note(sequence: Sequence, outcome: Outcome) -> None:
         sequence.produced.extend(outcome.ids)
@@ -199,7 +241,9 @@ class Scheduler:
         sequence.alignment, sequence.n_best = outcome.alignment, outcome.n_best
         assert len(sequence.produced) <= sequence.spec.target_tokens_max, sequence
 
-    def _leave(self, sequence: Sequence, reason: FinishReason, now: float) -> Ended:
+    def _leave(
+        self, sequence: Sequence, reason: FinishReason, now: float, error: str = InternalError.default_code
+    ) -> Ended:
         """The one way out: whatever the sequence held is free when this returns."""
         spec = sequence.spec
         stages_ms = sequence.stages_ms(now)
@@ -228,5 +272,6 @@ class Scheduler:
             log_prob=sequence.log_prob,
             alignment=sequence.alignment,
             n_best=sequence.n_best,
+            error=error,
         )
         return Ended(spec.id, ending)

@@ -67,6 +67,7 @@ class Sequence:
         "drafted",
         "encode_s",
         "evictions",
+        "faults",
         "kept",
         "log_prob",
         "n_best",
@@ -92,6 +93,7 @@ class Sequence:
         self.accepted = 0
         self.log_prob: float | None = None
         self.evictions = 0
+        self.faults = 0  # broken passes that it was in
         self.kept = False  # keeps its slots to the end
         self.doomed = False  # was expected to miss its deadline when it came
         self.alignment: tuple[int, ...] = ()
@@ -107,8 +109,8 @@ class Sequence:
 
     @property
     def draft(self) -> tuple[int, ...]:
-        """Drafted ids that are still to be tried: a draft is tried in the first step only."""
-        return () if self.steps else self.spec.draft
+        """Drafted ids that are still to be tried: a draft is tried in the first step only, and not if that broke."""
+        return () if self.steps or self.faults else self.spec.draft
 
     @property
     def reads(self) -> int:
@@ -159,7 +161,8 @@ class Sequence:
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """What is left of a sequence that ended. `ids` without prefix and eos; `steps`: decoder passes it was part of."""
+    """What is left of a sequence that ended. `ids` without prefix and eos; `steps`: decoder passes it was part of;
+    `error`: the code that stands for "failed"."""
 
     reason: FinishReason
     ids: tuple[int, ...]
@@ -170,3 +173,4 @@ class Ending(msgspec.Struct, frozen=True):
     log_prob: float | None = None
     alignment: tuple[int, ...] = ()
     n_best: tuple[tuple[int, ...], ...] = ()
+    error: str = "internal_error"

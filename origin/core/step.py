@@ -44,13 +44,13 @@ class Step:
         """Add a row for each of some running sequences."""
         if running:
             share = self._grow(resident, sum([len(sequence.slots) for sequence in running]), 0)
-            share.rows += [Row(sequence.spec.id, sequence.slots, sequence.draft) for sequence in running]
+            share.rows += [_row(sequence) for sequence in running]
 
     def take_in(self, resident: Resident, newcomer: Sequence) -> None:
         """Add a sequence that has just got its slots: the source to read, and a row."""
         spec = newcomer.spec
         share = self._grow(resident, len(newcomer.slots), newcomer.reads)
-        share.rows.append(Row(spec.id, newcomer.slots, newcomer.draft))
+        share.rows.append(_row(newcomer))
         share.encode.append(
             Encode(
                 spec.id,
@@ -81,3 +81,7 @@ class Step:
         share.slots += slots
         share.tokens += tokens
         return share
+
+
+def _row(sequence: Sequence) -> Row:
+    return Row(sequence.spec.id, sequence.slots, sequence.draft, alone=sequence.faults > 0)

@@ -88,3 +88,9 @@ class WaitingRoom:
         if not any(queued.sequences and model not in blocked for model, queued in waits):
             return None
         return self._rings[priority].first(blocked)
+
+    def forget(self, model: str) -> None:
+        """Nobody waits for a model, nor will."""
+        for queued in self._queued.values():
+            gone = queued.pop(model, None)
+            assert gone is None or not gone.sequences, model

@@ -9,10 +9,21 @@ an eos finishes with "length". Time is what `spend` makes of it: nothing, `time.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
+from nearsay.text.entry import ModelEntry
 from nearsay.wire.messages import FinishReason
 from origin.core.model import ServedModel
 from origin.core.plan import Batch, Encode, Outcome, Plan, Result, Row
+from origin.engine.base import Prepared
+
+MEMORY_BYTES = 1 << 40  # never the limit
+
+
+class EchoPrepared(NamedTuple):
+    """See `Prepared`."""
+
+    model: ServedModel
 
 
 class _Echo:
@@ -39,7 +50,9 @@ class EchoEngine:
         step_s: float = 0.0,
         row_s: float = 0.0,
         spend: Callable[[float], None] | None = None,
+        make: Callable[[ModelEntry], ServedModel] | None = None,
     ) -> None:
+        """`make`: how a model of the registry is served here; without it only `models` are."""
         assert ids_per_step > 0
         self._models = {model.name: model for model in models}
         self._ids_per_step = ids_per_step
@@ -47,10 +60,31 @@ class EchoEngine:
         self._step_s = step_s
         self._row_s = row_s
         self._spend = spend
+        self._make = make
         self._echoes: dict[int, _Echo] = {}
 
     def load(self) -> tuple[ServedModel, ...]:
         return tuple(self._models.values())
+
+    @property
+    def memory_bytes_max(self) -> int:
+        return MEMORY_BYTES
+
+    def footprint(self, entry: ModelEntry) -> int:
+        return 0
+
+    def prepare(self, entry: ModelEntry) -> EchoPrepared:
+        assert self._make is not None, "made for given models"
+        return EchoPrepared(self._make(entry))
+
+    def adopt(self, prepared: Prepared) -> None:
+        self._models[prepared.model.name] = prepared.model
+
+    def release(self, model: str) -> None:
+        del self._models[model]
+
+    def keep_warm(self) -> None:
+        """There is nothing that could grow cold."""
 
     def info(self) -> str:
         return "echo"

@@ -65,6 +65,12 @@ class EncoderCache:
         for old_key, old in self._near.put(key, states):
             self._far.put(old_key, old.cpu())
 
+    def forget(self, model: str) -> None:
+        """Drop what came from a model."""
+        for tier in (self._near, self._far):
+            for key in [key for key in tier.entries if key.model == model]:
+                tier.take(key)
+
 
 class _Tier:
     """Entries in the order of their last use."""

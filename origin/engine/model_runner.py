@@ -19,13 +19,13 @@ from nearsay.nmt.align import align
 from nearsay.nmt.decoding import best_candidates, pad_ids, suppress
 from nearsay.nmt.transformer import Seq2Seq
 from nearsay.runtime.clock import Clock
-from origin.core.plan import Batch, Encode, Outcome, Result, Row
+from origin.core.plan import Batch, Encode, Fault, Outcome, Result
 from origin.engine.base import failures
 from origin.engine.encoder_cache import EncoderCache, key_of
 from origin.engine.ragged import groups
 from origin.engine.running import BROKEN, Beam, Feed, Greedy
 from origin.engine.self_measure import PASS_TOKENS, pass_tokens
-from origin.engine.survive import survive
+from origin.engine.survive import Part, Survivor
 
 
 class ModelRunner:
@@ -39,10 +39,16 @@ class ModelRunner:
         self._cache = model.new_cache(slots)
         self._clock = clock
         self._running: dict[int, Greedy | Beam] = {}
+        self._lost: dict[int, Fault] = {}  # in this step, whose source could not be encoded
+        self._survivor = Survivor()
         self._encoded = self._reused = 0  # sources of this step
         self.pass_tokens = PASS_TOKENS
         # Attention writes the same keys again when a pass is repeated; an SSRU's state is overwritten as it goes.
         self._repeatable = model.config.decoder_kind == "attention"
+
+    def share(self, encoder_cache: EncoderCache) -> None:
+        """Keep encoder output there from now on."""
+        self._encoder_cache = encoder_cache
 
     def forget(self, sequence: int) -> None:
         """The sequence's slots may be another's from now on."""
@@ -54,42 +60,44 @@ class ModelRunner:
 
     def run(self, batch: Batch) -> Result:
         """One outcome for every row of the batch."""
+        cut = self._survivor.cut
         self._encode(batch.encode)
-        works: list[_Work] = []
-        lost: list[Row] = []
+        works, alone, outcomes = list[_Work](), list[_Work](), list[Outcome]()
         for row in batch.rows:
-            running = self._running.get(row.sequence)
-            if running is None:  # its source could not be encoded
-                lost.append(row)
+            if row.sequence in self._lost:
+                outcomes += failures([row], self._lost[row.sequence])
                 continue
-            works.append(_Work(row.sequence, running, running.feeds(row.draft)))
-        outcomes = failures(lost)
+            running = self._running[row.sequence]
+            (alone if row.alone else works).append(_Work(row.sequence, running, running.feeds(row.draft)))
         lengths, rows = [len(work.feeds[0].ids) for work in works], [len(work.feeds) for work in works]
         for group in groups(lengths, self.pass_tokens, rows):
             outcomes += self._pass([works[index] for index in sorted(group)])
+        for work in alone:
+            outcomes += self._pass([work])
         outcomes = [outcome if outcome.finish is None else self._end(outcome) for outcome in outcomes]
-        return Result(tuple(outcomes), self._encoded, self._reused)
+        return Result(tuple(outcomes), self._encoded, self._reused, self._survivor.cut - cut)
 
     def _end(self, outcome: Outcome) -> Outcome:
         """Forgets a sequence, and adds what is known only at its end."""
         running = self._running.pop(outcome.sequence, None)
         if running is None or not running.want_alignment or outcome.finish != "stop":
             return outcome
-        survived = survive(
-            [outcome], lambda _: align(self._model, self._cache, running.slot, running.said), repeatable=True
-        )
-        return msgspec.structs.replace(outcome, alignment=tuple(survived.result or ()))
+        part = self._survivor.attempt([outcome], lambda _: align(self._model, self._cache, running.slot, running.said))
+        return msgspec.structs.replace(outcome, alignment=tuple(part.result or ()))
 
     # ---- sources -----------------------------------------------------------------------------------------------------
 
     def _encode(self, new: Sequence[Encode]) -> None:
-        """Sources into slots. Those that could not be encoded are not running afterwards."""
+        """Sources into slots. Those that could not be encoded are in `_lost` afterwards, and not running."""
         self._encoded = self._reused = 0
+        self._lost = {}
         if not new:
             return
         started = self._clock()
         for group in groups([len(item.source) for item in new], self.pass_tokens):
-            survive([new[index] for index in group], self._encode_group, repeatable=True)
+            for part in self._survivor.run([new[index] for index in group], self._encode_group, repeatable=True):
+                if part.fault:
+                    self._lost |= {item.sequence: part.fault for item in part.items}
         if self._model.device.type == "cuda":
             torch.cuda.synchronize(self._model.device)  # or the time would be counted as decoding
         seconds = self._clock() - started
@@ -126,12 +134,16 @@ class ModelRunner:
 
     def _pass(self, works: list[_Work]) -> list[Outcome]:
         """One decoder pass over all rows of some sequences."""
-        forward = survive(works, self._forward, repeatable=self._repeatable)
-        if forward.result is None:
-            return failures(forward.lost)
-        logits = forward.result
-        settled = survive(forward.done, lambda done: self._settle(done, logits), repeatable=False)
-        return [*(settled.result or ()), *failures(forward.lost + settled.lost)]
+        outcomes = list[Outcome]()
+        for part in self._survivor.run(works, self._advance, repeatable=self._repeatable):
+            outcomes += part.result or _lost(part)
+        return outcomes
+
+    def _advance(self, works: list[_Work]) -> list[Outcome]:
+        """Forward, which may be repeated, and what follows from it, which may not."""
+        logits = self._forward(works)
+        part = self._survivor.attempt(works, lambda done: self._settle(done, logits))
+        return part.result or _lost(part)
 
     def _forward(self, works: list[_Work]) -> Tensor:
         """Logits [N, Q, V] of all N rows; a row that feeds fewer than Q ids has no meaning past them."""
@@ -199,6 +211,11 @@ class _Work(NamedTuple):
     sequence: int
     running: Greedy | Beam
     feeds: list[Feed]
+
+
+def _lost(part: Part[_Work, list[Outcome]]) -> list[Outcome]:
+    """What has only run out of memory together may fit alone."""
+    return failures(part.items, part.fault if len(part.items) == 1 else "engine")
 
 
 def _take(logits: Tensor, rows: list[int]) -> Tensor:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from nearsay.wire.errors import InvalidRequest
 from nearsay.wire.messages import ModelInfo, ServedTier, Tier
 from proxy.core.endpoint import Endpoint, pair_name
+from proxy.core.languages import display_name
 
 # What a tier can't do without; `auto` takes what there is.
 NEEDED: dict[Tier, ServedTier] = {"edge": "edge", "origin": "origin", "refine": "origin"}
@@ -44,12 +45,19 @@ class Catalogue:
         return bool(self._tiers)
 
     def languages(self) -> list[dict[str, object]]:
-        """`[{"code": "en", "targets": [{"code": "de", "tiers": ["edge", "origin"]}]}]`, sorted."""
+        """`[{"code": "en", "name": "English", "targets": [{"code": "de", "name": "German", "tiers": ["edge"]}]}]`,
+        sorted by code."""
         return [
             {
                 "code": source,
+                "name": display_name(source),
                 "targets": [
-                    {"code": target, "tiers": sorted(self._tiers[pair_name(source, target)])} for target in targets
+                    {
+                        "code": target,
+                        "name": display_name(target),
+                        "tiers": sorted(self._tiers[pair_name(source, target)]),
+                    }
+                    for target in targets
                 ],
             }
             for source, targets in sorted(self._targets.items())

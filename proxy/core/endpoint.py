@@ -9,7 +9,6 @@ make its edge look slow, so costs are per WORK_CHARS characters.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 from nearsay.traffic.ewma import PeakEwma
@@ -57,7 +56,7 @@ class Endpoint:
         self.rtt_s = rtt_s if rtt_s is not None else self.rtt_s
         if hello.instance != self._instance:
             self._instance, self.origin_pairs = hello.instance, frozenset()
-        self.models = _newest(hello.models, load.models if load is not None else ())
+        self.models = (load.models if load is not None else ()) or hello.models  # a report has all of them, or none
         self.state = load.state if load is not None else hello.state
         self.origin_ready = frozenset(load.origin_ready) if load is not None else frozenset()
         self.edge_pairs = frozenset(pair_name(m.source, m.target) for m in self.models if m.tier == "edge")
@@ -101,8 +100,3 @@ class Endpoint:
 
     def _cost(self, tier: Tier) -> PeakEwma:
         return self._origin_cost if tier in ("origin", "refine") else self._edge_cost
-
-
-def _newest(greeted: Sequence[ModelInfo], reported: Sequence[ModelInfo]) -> tuple[ModelInfo, ...]:
-    """Models of the hello, replaced or extended by what a later load report says."""
-    return tuple({model.name: model for model in (*greeted, *reported)}.values())

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import tomllib
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from nearsay.distill import publish
 from nearsay.distill.evaluate import Score, Scores
 from nearsay.distill.publish import BEGIN, END, SERVED, PublishError, render_scores, write_card, write_manifest
 
+DAY = date(2026, 12, 1)
 SCORES = Scores(
     signatures={"bleu": "nrefs:1|version:x"},
     models={
@@ -30,10 +32,10 @@ def pair_folder(folder: Path) -> Path:
 
 def test_the_manifest_names_both_tiers_and_hashes_every_file(tmp_path: Path) -> None:
     folder = pair_folder(tmp_path)
-    write_manifest(folder, source="en", target="de", version="2", licence="MPL-2.0")
+    write_manifest(folder, source="en", target="de", version="2", licence="MPL-2.0", published=DAY)
     manifest = tomllib.loads((folder / "model.toml").read_text())
     assert manifest["edge"] == {"id": "en-de-student", "version": "2", "engine": "ctranslate2", "path": "student"}
-    assert manifest["origin"]["engine"] == "nearsay"
+    assert manifest["origin"]["engine"] == "nearsay" and manifest["published"] == DAY
     assert manifest["sha256"] == {name: hashlib.sha256(name.encode()).hexdigest() for name in SERVED}
 
 
@@ -41,10 +43,10 @@ def test_a_missing_file_and_a_folder_too_large_are_refused(tmp_path: Path, monke
     folder = pair_folder(tmp_path)
     monkeypatch.setattr(publish, "SIZE_BYTES_MAX", 10)
     with pytest.raises(PublishError, match="more than 10"):
-        write_manifest(folder, source="en", target="de", version="2", licence="MPL-2.0")
+        write_manifest(folder, source="en", target="de", version="2", licence="MPL-2.0", published=DAY)
     (folder / "source.spm").unlink()
     with pytest.raises(PublishError, match=r"lacks source\.spm"):
-        write_manifest(folder, source="en", target="de", version="2", licence="MPL-2.0")
+        write_manifest(folder, source="en", target="de", version="2", licence="MPL-2.0", published=DAY)
 
 
 def test_the_card_gets_the_scores_between_its_marks(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def now() -> float:
 
 
 def entry(
-    folder: Path, tier: ServedTier, *, source: str = "en", target: str = "de", vocab: str = "v.spm"
+    folder: Path, tier: ServedTier, *, source: str = "en", target: str = "de", vocab: str = "v.spm", version: str = "1"
 ) -> ModelEntry:
     """A model of which only the vocabulary is real."""
     path = folder / vocab
@@ -58,7 +58,7 @@ def entry(
     digest = vocab_hash(path)
     return ModelEntry(
         id=f"{source}-{target}-{tier}",
-        version="1",
+        version=version,
         source=source,
         target=target,
         tier=tier,
@@ -158,7 +158,8 @@ class FakeOrigin:
 
 @dataclass
 class Room:
-    """`peer` is a client of `edge`, as a proxy is."""
+    """`peer` is a client of `edge`, as a proxy is. `disk`: what the edge finds when it looks for models. `engines`: the
+    latest of each pair."""
 
     edge: Edge
     peer: Peer
@@ -167,6 +168,7 @@ class Room:
     tasks: Tasks
     vocab: Vocab
     updates: list[Update] = field(default_factory=list)
+    disk: list[ModelEntry] = field(default_factory=list)
 
     async def open(self, *texts: str, **fields: Any) -> Stream:
         fields = {"source": "en", "target": "de"} | fields
@@ -215,6 +217,7 @@ async def edge_room(
         entries = [entry(folder, "edge"), *([entry(folder, "origin")] if origins else [])]
     if origin_models is None:
         origin_models = [each for each in entries if each.tier == "origin"]
+    entries = list(entries)
     engines: dict[str, FakeEngine] = {}
 
     def open_engine(each: ModelEntry) -> FakeEngine:
@@ -226,7 +229,7 @@ async def edge_room(
         fake.up = origins_up
     edge = build(
         msgspec.convert({"origins": list(fakes), **(config or {})}, EdgeConfig),
-        registry=Registry(entries),
+        discover=lambda: Registry(entries),
         open_engine=open_engine,
         new_run=lambda _: InlineRun(run_s),
         clock=now,
@@ -253,7 +256,7 @@ async def edge_room(
     edge.lifecycle.move("ready")
     await peer.start()
     path = entries[0].src_vocab if entries else make_tiny_vocab(folder / "v.spm")
-    room = Room(edge, peer, list(fakes.values()), engines, tasks, Vocab.load(path))
+    room = Room(edge, peer, list(fakes.values()), engines, tasks, Vocab.load(path), disk=entries)
     try:
         await room.until(lambda: peer.ready and (not origins_up or all(each.ready for each in edge.origins.peers)))
         for each in engines.values():

@@ -43,14 +43,14 @@ def test_bad_config_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 async def test_a_pair_that_nobody_has_is_refused(tmp_path: Path) -> None:
-    edge = build(EdgeConfig(pairs=("en-xx",)), registry=Registry([]))
+    edge = build(EdgeConfig(pairs=("en-xx",)), discover=lambda: Registry([]))
     with pytest.raises(ConfigError, match="en-xx"):
         await edge.start()
     await edge.stop()
 
 
 async def test_an_edge_that_could_serve_nothing_does_not_start() -> None:
-    edge = build(EdgeConfig(), registry=Registry([], problems=["en-de: no model.toml"]))
+    edge = build(EdgeConfig(), discover=lambda: Registry([], problems=["en-de: no model.toml"]))
     with pytest.raises(ConfigError, match=r"no model to serve.*en-de: no model\.toml"):
         await edge.start()
     await edge.stop()
@@ -62,7 +62,7 @@ async def test_a_real_model_from_disk_to_answer_to_drain(tmp_path: Path) -> None
     (tmp_path / "en-fr" / "student" / "model.bin").write_bytes(b"damaged")
     registry = Registry.discover([tmp_path], defaults=False)
     assert len(registry.entries) == 2
-    edge, tasks = build(EdgeConfig(), registry=registry), Tasks()
+    edge, tasks = build(EdgeConfig(), discover=lambda: registry), Tasks()
 
     async def connect(_: str) -> LinkTransport:
         near, far = memory_pair()

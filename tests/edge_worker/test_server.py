@@ -581,7 +581,7 @@ def test_an_origin_whose_vocabularies_are_not_here_serves_nothing(
     there = [entry(tmp_path, "origin", vocab="w.spm")]
     with_room(tmp_path, test, origins=1, entries=here, origin_models=there)
     assert [record.message for record in caplog.records if "vocabularies" in record.message] == [
-        "an origin has en-de-origin@1, but its vocabularies are not here"
+        "an origin has en-de-origin@1, but its vocabularies are not known here"
     ]
 
 

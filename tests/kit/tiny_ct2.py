@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from ctranslate2.specs import TransformerSpec, common_spec, transformer_spec
 
-from tests.kit.tiny_vocab import make_tiny_vocab, pieces_of
+from tests.kit.tiny_vocab import SENTENCES, make_tiny_vocab, pieces_of
 
 DIM, FFN, HEADS, POSITIONS = 32, 64, 4, 512
 
@@ -48,9 +48,17 @@ def make_tiny_ct2(
     return folder
 
 
-def make_tiny_pair(folder: Path, *, source: str = "en", target: str = "de", **model: Any) -> Path:
+def make_tiny_pair(
+    folder: Path,
+    *,
+    source: str = "en",
+    target: str = "de",
+    version: str = "1",
+    sentences: tuple[str, ...] = SENTENCES,
+    **model: Any,
+) -> Path:
     """A pair folder as in models/: model.toml, both vocabularies and an edge student, with digests."""
-    spm = make_tiny_vocab(folder / "source.spm")
+    spm = make_tiny_vocab(folder / "source.spm", sentences=sentences)
     (folder / "target.spm").write_bytes(spm.read_bytes())
     pieces = pieces_of(spm)
     make_tiny_ct2(folder / "student", source=pieces, target=pieces, **model)
@@ -65,7 +73,7 @@ def make_tiny_pair(folder: Path, *, source: str = "en", target: str = "de", **mo
         'target = "target.spm"',
         "[edge]",
         f'id = "{source}-{target}-tiny"',
-        'version = "1"',
+        f'version = "{version}"',
         'engine = "ctranslate2"',
         'path = "student"',
         "[sha256]",

@@ -20,7 +20,7 @@ from transformers import M2M100Config, M2M100ForConditionalGeneration, MarianCon
 from transformers.utils import logging as transformers_logging
 
 from nearsay.nmt.decoding import beam_search, greedy
-from nearsay.nmt.weights import WeightsError, load_model
+from nearsay.nmt.weights import WeightsError, load_model, read_config
 from tests.nmt.tiny import assert_exact
 
 NEW_TOKENS = 20
@@ -202,6 +202,7 @@ def test_sharded_checkpoint_equals_the_whole(tmp_path: Path) -> None:
     assert len(list((tmp_path / "shards").glob("*.safetensors"))) > 1
     whole, shards = load_model(tmp_path / "whole"), load_model(tmp_path / "shards")
     assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), shards.parameters(), strict=True))
+    assert read_config(tmp_path / "shards") == read_config(tmp_path / "whole") == whole.config
 
 
 def test_forced_bos_of_the_caller_wins(tmp_path: Path) -> None:

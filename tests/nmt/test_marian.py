@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nearsay.nmt.decoding import greedy
-from nearsay.nmt.weights import Quantised, WeightsError, build_model, load_model, read_marian, save_native
+from nearsay.nmt.weights import Quantised, WeightsError, build_model, load_model, read_config, read_marian, save_native
 
 D, FFN, VOCAB = 8, 12, 20
 FLOAT32, INT8, BYTES = 0x404, 0x4101, 0x101
@@ -94,6 +94,7 @@ def test_int8_weights_are_laid_out_as_ours_and_kept(tmp_path: Path) -> None:
     gates = weights["decoder.layers.0.self_attn.gates.bias"]
     assert isinstance(gates, torch.Tensor) and gates[:D].abs().sum() == 0
 
+    assert read_config(tmp_path / "model.bin") == config
     loaded = build_model(config, weights)
     save_native((config, weights), tmp_path / "native", "int8")
     again = load_model(tmp_path / "native")

@@ -7,7 +7,16 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from nearsay.nmt.weights import Quantised, WeightsError, load_model, quantise, read_native, read_weights, save_native
+from nearsay.nmt.weights import (
+    Quantised,
+    WeightsError,
+    load_model,
+    quantise,
+    read_config,
+    read_native,
+    read_weights,
+    save_native,
+)
 from tests.nmt.tiny import BASE, VARIANTS, tiny_model
 
 
@@ -18,6 +27,26 @@ def test_float32_comes_back_bit_for_bit(variant: str, tmp_path: Path) -> None:
     back = load_model(tmp_path)
     assert back.config == model.config
     assert all(torch.equal(value, back.state_dict()[name]) for name, value in model.state_dict().items())
+
+
+def test_a_loaded_model_does_not_hang_on_its_file(tmp_path: Path) -> None:
+    """Somebody publishes another version over it, in place."""
+    model = tiny_model(BASE)
+    save_native(model, tmp_path, "float32")
+    back = load_model(tmp_path)
+    file = tmp_path / "model.safetensors"
+    with file.open("r+b") as stream:
+        stream.write(bytes(file.stat().st_size))
+    assert all(torch.equal(value, back.state_dict()[name]) for name, value in model.state_dict().items())
+
+
+def test_the_config_alone(tmp_path: Path) -> None:
+    save_native(tiny_model(BASE), tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    assert read_config(tmp_path) == BASE
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(WeightsError):
+        read_config(tmp_path)
 
 
 def test_bf16_halves_and_rounds_once(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 from nearsay.wire.messages import Priority
@@ -30,13 +31,19 @@ class Watched(EchoEngine):
 
     def run(self, plan: Plan) -> Result:
         self._simulation.watch(plan)
+        if self._simulation.chance.random() < self._simulation.broken:
+            self._simulation.hits.update(row.sequence for batch in plan.batches for row in batch.rows)
+            raise RuntimeError("a pass broke")
         return super().run(plan)
 
 
 class Simulation:
-    """`slow`: chance that a step takes twenty times as long. Events are (time, what to do)."""
+    """`slow`: chance that a step takes twenty times as long; `broken`: that it raises. Events are (time, what to do).
+    `hits`: broken steps that a sequence was in."""
 
-    def __init__(self, seed: int, *models: ServedModel, slow: float = 0.01, **limits: object) -> None:
+    def __init__(
+        self, seed: int, *models: ServedModel, slow: float = 0.01, broken: float = 0.0, **limits: object
+    ) -> None:
         self.chance = random.Random(seed)
         self.now = 0.0
         self.specs: dict[int, Spec] = {}
@@ -46,6 +53,8 @@ class Simulation:
         self.cancelled: set[int] = set()  # known to the loop
         self.plans: list[tuple[float, Plan]] = []
         self._slow = slow
+        self.broken = broken
+        self.hits: Counter[int] = Counter()
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._models = models or (model("a", slots=6), model("b", slots=4))
         engine = Watched(self, self._models, step_s=0.004, row_s=0.0004, encode_token_s=0.0001)
@@ -143,7 +152,8 @@ class Simulation:
                 continue
             said, wanted = end.ending.ids, self.specs[number].source[-2::-1]
             assert said == wanted if end.ending.reason == "stop" else said == wanted[: len(said)]
-            assert end.ending.reason in ("stop", "expired", "cancelled")
+            unlucky = ("failed",) if self.broken else ()
+            assert end.ending.reason in ("stop", "expired", "cancelled", *unlucky)
             assert tuple(self.streamed[number]) == said[: len(self.streamed[number])]
             if end.ending.reason == "stop" and self.specs[number].stream:
                 assert all(stage >= 0.0 for stage in end.ending.stages_ms.values())

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
-import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from nearsay.nmt.weights import save_native
 from nearsay.runtime.config import ConfigError, load_config
-from nearsay.runtime.link import LinkLimits, Peer
-from nearsay.runtime.service import run_service
-from nearsay.runtime.stop import Stop
-from nearsay.runtime.tasks import Tasks
 from nearsay.wire.errors import NearsayError
-from nearsay.wire.messages import Finished, Hello, Submit, pack_ids, unpack_ids
+from nearsay.wire.messages import Finished, Submit, pack_ids, unpack_ids
 from origin.__main__ import run as run_command
 from origin.app import Origin, build
 from origin.config import OriginConfig, thread_count
@@ -27,6 +19,7 @@ from origin.engine.base import Engine
 from origin.engine.echo import EchoEngine
 from tests.origin import tiny
 from tests.origin.build import EOS, model, submit
+from tests.origin.process import ask, running
 from tests.runtime.kit import TIMEOUT_S, turns, until
 
 CONFIG = OriginConfig(port=0, admin_port=0, drain_timeout_s=5.0, report_interval_s=0.01, slots=8)
@@ -44,54 +37,6 @@ def pair_folder(tmp_path: Path) -> Path:
         '[origin]\nid = "tiny"\nversion = "1"\nengine = "nearsay"\npath = "teacher"\n'
     )
     return folder
-
-
-class Running:
-    """A service between its start and its stop, and a peer of it."""
-
-    def __init__(self, origin: Origin, peer: Peer, stop: Stop, done: asyncio.Task[None]) -> None:
-        self.origin = origin
-        self.peer = peer
-        self.stop = stop
-        self.done = done
-
-
-@asynccontextmanager
-async def running(origin: Origin) -> AsyncIterator[Running]:
-    tasks, stop = Tasks(), Stop()
-    announced: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    done = tasks.spawn(run_service(origin, stop=stop, announce=announced.set_result), name="origin")
-    try:
-        async with asyncio.timeout(TIMEOUT_S):
-            await asyncio.wait((done, announced), return_when=asyncio.FIRST_COMPLETED)
-            if done.done():
-                done.result()
-            ready = json.loads(announced.result())
-        assert (ready["service"], ready["state"]) == ("origin", "ready")
-        peer = Peer(
-            f"ws://127.0.0.1:{ready['port']}/link",
-            hello=lambda: Hello("edge"),
-            tasks=tasks,
-            limits=LinkLimits(backoff_min_s=0.01),
-            clock=time.monotonic,
-        )
-        await peer.start()
-        await until(peer.on_change, lambda: peer.ready)
-        yield Running(origin, peer, stop, done)
-        await peer.close()
-        stop.ask()
-        async with asyncio.timeout(TIMEOUT_S):
-            await done
-    finally:
-        await tasks.close()
-
-
-async def ask(peer: Peer, message: Submit) -> Finished:
-    stream = await peer.open(message)
-    async with asyncio.timeout(TIMEOUT_S):
-        answer = await stream.receive()
-    assert isinstance(answer, Finished)
-    return answer
 
 
 def echoing(engine: Engine | None = None, config: OriginConfig = CONFIG) -> Origin:
@@ -176,11 +121,13 @@ async def test_weights_that_do_not_fit_are_a_config_error(pair_folder: Path) -> 
             pass
 
 
-def test_damaged_weights_are_refused_before_they_are_read(pair_folder: Path) -> None:
+async def test_damaged_weights_are_refused_before_they_are_read(pair_folder: Path) -> None:
     with (pair_folder / "model.toml").open("a") as file:
         file.write('[sha256]\n"teacher/model.safetensors" = "' + "0" * 64 + '"\n')
+    origin = build(load_config(None, OriginConfig, {"port": 0, "models": [str(pair_folder)], "pairs": ["en-de"]}))
     with pytest.raises(ConfigError, match="sha256"):
-        build(load_config(None, OriginConfig, {"models": [str(pair_folder)], "pairs": ["en-de"]}))
+        async with running(origin):
+            pass
 
 
 async def test_drain_lets_in_flight_work_finish(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,7 +161,9 @@ async def test_a_dead_engine_thread_answers_everyone_and_leaves(monkeypatch: pyt
         with pytest.raises(NearsayError) as caught:
             await ask(service.peer, submit())
         assert caught.value.code == "unavailable"
-        assert service.origin.lifecycle.state == "draining"
+        async with asyncio.timeout(TIMEOUT_S):
+            await service.done
+        assert service.origin.lifecycle.failure == "the engine has stopped"
 
 
 async def test_without_a_thread_a_simulation_steps() -> None:

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from nearsay.wire.messages import Priority
 from origin.core.admission import Mode
 from origin.core.batch_share import BatchRules
-from origin.core.plan import Ended, Plan, Produced, Refused
+from origin.core.plan import Ended, Fault, Outcome, Plan, Produced, Refused, Result
 from origin.core.sequence import Spec, State
 from origin.engine.echo import EchoEngine
 from tests.origin.build import EOS, model, scheduler, spec
@@ -118,6 +118,24 @@ class Histories(RuleBasedStateMachine):
             self.cancel(cancelled)
         self.perform(self.scheduler.apply(result, self.now))
 
+    @rule(which=st.integers(0, 7), fault=st.sampled_from(["engine", "engine", "memory"]))
+    def broken_step(self, which: int, fault: Fault) -> None:
+        """A step in which some passes break; the engine knows no more of who was in them than of who is dropped."""
+        plan = self.scheduler.plan(self.now)
+        self.perform(plan.effects)
+        self.plan_is_sound(plan)
+        outcomes = [
+            Outcome(o.sequence, finish="failed", fault=fault) if which >> (number % 3) & 1 else o
+            for number, o in enumerate(self.engine.run(plan).outcomes)
+        ]
+        self.perform(self.scheduler.apply(Result(tuple(outcomes)), self.now))
+
+    @rule()
+    def new_start(self) -> None:
+        """The engine is started anew."""
+        self.engine.close()
+        self.scheduler.start_over(self.now)
+
     def plan_is_sound(self, plan: Plan) -> None:
         """Someone gets on; all interactive work that has slots does; nobody who ended, or whose time is over."""
         rows = [row.sequence for batch in plan.batches for row in batch.rows]
@@ -140,6 +158,11 @@ class Histories(RuleBasedStateMachine):
                 assert said == wanted[: len(said)]
                 assert end.ending.reason != "stop" or said == wanted
                 assert end.ending.reason != "length" or len(said) == 4
+                assert end.ending.reason != "failed" or end.ending.error in (
+                    "overloaded",
+                    "unavailable",
+                    "internal_error",
+                )
                 assert tuple(self.streamed[number]) == said[: len(self.streamed[number])]
 
     def teardown(self) -> None:

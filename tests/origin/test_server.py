@@ -12,6 +12,7 @@ from nearsay.runtime.link import EndOfStream, Peer, Stream
 from nearsay.runtime.metrics import Metrics
 from nearsay.wire.errors import LinkLost, NearsayError
 from nearsay.wire.messages import Finished, Message, Submit, Tokens, Translate, pack_ids, unpack_ids
+from origin.core.plan import Fault, Outcome, Plan, Result
 from origin.core.scheduler import Limits, Scheduler
 from origin.core.sessions import SessionLimits, Sessions
 from origin.door import Door
@@ -284,16 +285,68 @@ async def test_stopping_tells_those_who_wait() -> None:
         assert await code_of(waiting) == "draining"
 
 
-async def test_a_failed_sequence_is_an_internal_error(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_broken_pass_is_tried_again_and_nobody_hears_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def explode(*_: object) -> None:
         raise RuntimeError("boom")
 
     async with room() as (origin, peer, _):
-        monkeypatch.setattr(EchoEngine, "run", explode)
+        stream = await peer.open(submit((4, 5, 6, EOS), stream=True))
+        await origin.arrived(1)
+        await origin.step()
+        with monkeypatch.context() as patch:
+            patch.setattr(EchoEngine, "run", explode)
+            await origin.step()
+        await origin.step(4)
+        *tokens, end = await all_of(stream)
+        assert [*tokens] == [Tokens(pack_ids([token])) for token in (6, 5, 4)], "what was said is not said again"
+        assert isinstance(end, Finished) and tuple(unpack_ids(end.ids)) == (6, 5, 4)
+
+
+@pytest.mark.parametrize(
+    ("fault", "others", "code", "retryable"),
+    [("", 0, "internal_error", False), ("engine", 0, "unavailable", True), ("engine", 1, "internal_error", False)],
+)
+async def test_what_a_failed_sequence_is_told(
+    fault: Fault, others: int, code: str, retryable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model's logits were no numbers; nothing at all went on; others went on, so that it is itself at fault."""
+    real = EchoEngine.run
+
+    def faulty(self: EchoEngine, plan: Plan) -> Result:
+        outcomes = [
+            o if o.sequence > 1 else Outcome(o.sequence, finish="failed", fault=fault)
+            for o in real(self, plan).outcomes
+        ]
+        return Result(tuple(outcomes))
+
+    async with room() as (origin, peer, _):
+        monkeypatch.setattr(EchoEngine, "run", faulty)
+        stream = await peer.open(submit())
+        rest = [await peer.open(submit((*[7] * 9, EOS))) for _ in range(others)]
+        await origin.arrived(1 + others)
+        await origin.step(2)
+        with pytest.raises(NearsayError) as caught:
+            await all_of(stream)
+        assert (caught.value.code, caught.value.retryable) == (code, retryable)
+        monkeypatch.undo()
+        await origin.step(12)
+        for each in rest:
+            assert len(await all_of(each)) == 1
+
+
+async def test_out_of_memory_is_overloaded_with_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
+    def starved(_: EchoEngine, plan: Plan) -> Result:
+        return Result(tuple(Outcome(row.sequence, finish="failed", fault="memory") for row in plan.batches[0].rows))
+
+    async with room() as (origin, peer, _):
+        monkeypatch.setattr(EchoEngine, "run", starved)
         stream = await peer.open(submit())
         await origin.arrived(1)
         await origin.step()
-        assert await code_of(stream) == "internal_error"
+        with pytest.raises(NearsayError) as caught:
+            await all_of(stream)
+        assert (caught.value.code, caught.value.retry_after_ms) == ("overloaded", 1000.0)
+        assert origin.metrics.snapshot()["counters"]["sequences{reason=overloaded}"] == 1
         monkeypatch.undo()
 
 

@@ -8,6 +8,7 @@ from statistics import mean
 import pytest
 
 from origin.core.batch_share import BatchRules
+from origin.core.plan import Ended
 from tests.origin.build import model
 from tests.origin.simulation import Simulation
 
@@ -61,6 +62,18 @@ def test_nobody_is_lost_or_answered_twice_in_any_weather(sim_seed: int) -> None:
     weather(simulation)
     simulation.run()
     simulation.check_answers()
+    assert simulation.scheduler.load().slots_free == 10 and len(simulation.scheduler) == 0
+
+
+def test_broken_passes_cost_time_and_only_the_unlucky_an_answer(sim_seed: int) -> None:
+    """One step in fifty raises: only who meets two of them fails."""
+    simulation = Simulation(sim_seed, broken=0.02, batch=BatchRules(evictions_max=sim_seed % 4))
+    weather(simulation)
+    simulation.run()
+    simulation.check_answers()
+    failed = [n for n, end in simulation.ends.items() if isinstance(end, Ended) and end.ending.reason == "failed"]
+    assert all(simulation.hits[number] == 2 for number in failed)
+    assert len(failed) <= sum(hits > 1 for hits in simulation.hits.values())
     assert simulation.scheduler.load().slots_free == 10 and len(simulation.scheduler) == 0
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -199,31 +201,96 @@ def test_nan_logits_fail_only_their_sequence(monkeypatch: pytest.MonkeyPatch) ->
     right(origin.finish()[again], PLAIN["attention"][0], model)
 
 
-@pytest.mark.parametrize("where", ["encode", "decode_step", "verify"])
-def test_out_of_memory_fails_the_newest_and_the_others_go_on(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = tiny.model()
-    origin = tiny.Origin(model, slots=6)
-    draft = (1,) if where == "verify" else ()
-    alike = [[token, *SOURCES[0][1:]] for token in range(2, 8)]  # six of one length: a source is encoded only once
-    numbers = [origin.submit(source, draft=draft) for source in alike]
+ALIKE = [[token, *SOURCES[0][1:]] for token in range(2, 8)]  # six of one length: a source is encoded only once
+SAYS = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes"
+
+
+def tighten(model: Seq2Seq, where: str, fits: Callable[[torch.Tensor], bool], patch: pytest.MonkeyPatch) -> None:
+    """Passes of which the ids (of an encode) or the slots do not fit run out of memory."""
     real = getattr(model, where)
 
     def tight(*args: torch.Tensor) -> torch.Tensor:
-        rows = args[0] if where == "encode" else args[1]
-        if len(rows) > 4:
-            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes")
+        if not fits(args[0] if where == "encode" else args[1]):
+            raise RuntimeError(SAYS)
         result: torch.Tensor = real(*args)
         return result
 
-    monkeypatch.setattr(model, where, tight)
+    patch.setattr(model, where, tight)
+
+
+@pytest.mark.parametrize("where", ["encode", "decode_step", "verify"])
+def test_out_of_memory_makes_passes_smaller_and_loses_nobody(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny.model()
+    origin = tiny.Origin(model, slots=6)
+    tighten(model, where, lambda rows: len(rows) <= 2, monkeypatch)
+    numbers = [origin.submit(source, draft=(1,) if where == "verify" else ()) for source in ALIKE]
     ended = origin.finish()
-    assert [ended[number].reason for number in numbers[4:]] == ["failed", "failed"]
-    for number, source in zip(numbers[:4], alike, strict=False):
+    for number, source in zip(numbers, ALIKE, strict=True):
         right(ended[number], tiny.plain(MODELS["attention"], source), model)
+    assert origin.cut > 0 and origin.scheduler.counts.replays == 0
     assert origin.scheduler.load().slots_free == 6
 
 
-def test_a_broken_pass_fails_its_rows_and_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("where", ["encode", "decode_step"])
+def test_what_does_not_even_fit_alone_is_shed(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny.model()
+    origin = tiny.Origin(model, slots=6)
+    numbers = [origin.submit(source) for source in ALIKE]
+    lost = ALIKE[3][0] if where == "encode" else 3  # by its first id, or its slot
+    tighten(model, where, lambda rows: lost not in rows.flatten(), monkeypatch)
+    ended = origin.finish()
+    assert (ended[numbers[3]].reason, ended[numbers[3]].error) == ("failed", "overloaded")
+    for number, source in zip(numbers, ALIKE, strict=True):
+        if number != numbers[3]:
+            right(ended[number], tiny.plain(MODELS["attention"], source), model)
+
+
+def test_out_of_memory_behind_the_pass_begins_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the logits mean has been taken in by some: that can't be repeated, so each begins again, alone."""
+    model = tiny.model()
+    origin = tiny.Origin(model, slots=6)
+    numbers = [origin.submit(source) for source in ALIKE]
+    runner = origin.engine._runners["tiny0@1"]
+    real = runner._settle_greedy
+
+    def tight(greedy: list[object], logits: torch.Tensor) -> object:
+        outcomes = real(greedy, logits)  # type: ignore[arg-type]
+        if len(greedy) > 4:
+            raise MemoryError
+        return outcomes
+
+    monkeypatch.setattr(runner, "_settle_greedy", tight)
+    ended = origin.finish()
+    for number, source in zip(numbers, ALIKE, strict=True):
+        right(ended[number], tiny.plain(MODELS["attention"], source), model)
+    assert origin.scheduler.counts.replays == 6
+
+
+def test_whoever_breaks_a_pass_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny.model()
+    origin = tiny.Origin(model, slots=8)
+    numbers = [origin.submit(source) for source in SOURCES[:5]]
+    beam = origin.submit(SOURCES[5], width=3)
+    runner = origin.engine._runners["tiny0@1"]
+    real = runner._forward
+
+    def explode(works: list[object]) -> torch.Tensor:
+        if any(work.sequence == numbers[2] for work in works):  # type: ignore[attr-defined]
+            raise ValueError("boom")
+        return real(works)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(runner, "_forward", explode)
+    ended = origin.finish()
+    assert (ended[numbers[2]].reason, ended[numbers[2]].error) == ("failed", "internal_error")
+    for number, ids in zip(numbers, PLAIN["attention"], strict=False):
+        if number != numbers[2]:
+            right(ended[number], ids, model)
+    (best,) = beam_search(model, [SOURCES[5]], width=3)[0]
+    assert ended[beam].ids == best.ids
+    assert origin.scheduler.counts.replays == 6
+
+
+def test_a_model_that_breaks_every_time_fails_its_own_and_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     whole, broken = tiny.model(), tiny.model()
     origin = tiny.Origin(whole, broken, slots=4)
     fine = origin.submit(SOURCES[0], which=0)
@@ -234,18 +301,24 @@ def test_a_broken_pass_fails_its_rows_and_nobody_else(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(broken, "decode_step", explode)
     ended = origin.finish()
-    assert [ended[number].reason for number in doomed] == ["failed", "failed"]
+    assert [(ended[number].reason, ended[number].error) for number in doomed] == [("failed", "internal_error")] * 2
     right(ended[fine], PLAIN["attention"][0], whole)
 
 
-def test_an_ssru_does_not_try_again_after_running_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ssru_that_runs_out_of_memory_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its state is overwritten during a pass: going on from it would change ids."""
     model = tiny.model("ssru")
-    origin = tiny.Origin(model, slots=2)
-    numbers = [origin.submit(source) for source in SOURCES[:2]]
-    monkeypatch.setattr(model, "decode_step", lambda *_: (_ for _ in ()).throw(MemoryError()))
+    origin = tiny.Origin(model, slots=4)
+    numbers = [origin.submit(source) for source in SOURCES[:4]]
+    origin.step()
+    tighten(model, "decode_step", lambda rows: len(rows) <= 2, monkeypatch)
     ended = origin.finish()
-    assert [ended[number].reason for number in numbers] == ["failed", "failed"]
+    for number, ids in zip(numbers, PLAIN["ssru"], strict=False):
+        right(ended[number], ids, model)
+    assert origin.scheduler.counts.replays > 0
+    tighten(model, "decode_step", lambda _: False, monkeypatch)
+    number = origin.submit(SOURCES[0])
+    assert origin.finish()[number].error == "overloaded"
 
 
 @each_model

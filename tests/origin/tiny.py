@@ -50,7 +50,7 @@ def model(kind: str = "attention", **fields: object) -> Seq2Seq:
         for name, weight in made.named_parameters():
             if weight.dim() > 1:
                 weight.normal_(0.0, 1.0 if "embedding" in name else spread)
-        made.output.weight.copy_(made.trg_embedding.weight[torch.randperm(VOCAB)])
+        made.output.weight.copy_(made.trg_embedding.weight[torch.randperm(made.config.trg_vocab_size)])
         made.output_bias.zero_()
         made.output_bias[0] = EOS_BIAS
     return made.eval()
@@ -84,6 +84,7 @@ class Origin:
         self.served = self.engine.load()
         self.scheduler = Scheduler(self.served, Limits(**{"drafts_running_max": 8, **limits}))  # type: ignore[arg-type]
         self.ended: dict[int, Ending] = {}
+        self.cut = 0
         self.ids = 0
 
     def submit(self, source: list[int], *, which: int = 0, **fields: object) -> int:
@@ -101,7 +102,9 @@ class Origin:
 
     def step(self) -> None:
         plan = self.scheduler.plan(0.0)
-        for effect in self.scheduler.apply(self.engine.run(plan), 0.0):
+        result = self.engine.run(plan)
+        self.cut += result.cut
+        for effect in self.scheduler.apply(result, 0.0):
             if isinstance(effect, Ended):
                 self.ended[effect.sequence] = effect.ending
         self.scheduler.check()

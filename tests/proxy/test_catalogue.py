@@ -10,7 +10,7 @@ from proxy.core.endpoint import Endpoint
 
 
 def model(source: str, target: str, tier: ServedTier = "edge") -> ModelInfo:
-    return ModelInfo(f"{source}-{target}-{tier}", "1", source, target, tier, "s", "t")
+    return ModelInfo(f"{source}-{target}-{tier}", "1", source, target, tier, "s", "t", created=1_700_000_000)
 
 
 def endpoint(
@@ -33,9 +33,12 @@ CATALOGUE = Catalogue(
 
 
 def test_languages_lists_every_pair_with_its_tiers() -> None:
+    german = {"code": "de", "name": "German", "tiers": ["edge"]}
+    portuguese = {"code": "pt", "name": "Portuguese", "tiers": ["edge", "origin"]}
+    english = {"code": "en", "name": "English", "tiers": ["edge"]}
     assert CATALOGUE.languages() == [
-        {"code": "en", "targets": [{"code": "de", "tiers": ["edge"]}, {"code": "pt", "tiers": ["edge", "origin"]}]},
-        {"code": "pt", "targets": [{"code": "en", "tiers": ["edge"]}]},
+        {"code": "en", "name": "English", "targets": [german, portuguese]},
+        {"code": "pt", "name": "Portuguese", "targets": [english]},
     ]
 
 
@@ -58,7 +61,7 @@ def test_what_is_not_served_is_refused_by_its_own_code() -> None:
 def test_codes_compare_without_case_and_separator() -> None:
     catalogue = Catalogue([endpoint("a", model("en", "pt-BR"))])
     assert catalogue.resolve("EN", "pt_br", "auto") == ("en", "pt-BR")
-    assert catalogue.languages()[0]["targets"] == [{"code": "pt-BR", "tiers": ["edge"]}]
+    assert catalogue.languages()[0]["targets"] == [{"code": "pt-BR", "name": "Portuguese (Brazil)", "tiers": ["edge"]}]
 
 
 def test_an_edge_that_is_away_still_counts() -> None:
@@ -93,10 +96,13 @@ def test_an_origin_that_is_down_stays_known_until_its_edge_restarts() -> None:
     assert not edge.serves("en-de", "origin")
 
 
-def test_a_report_replaces_a_model_by_name() -> None:
+def test_a_report_takes_the_place_of_the_hello() -> None:
+    """A model was swapped for a newer version since the link came up."""
     hello = Hello("edge", models=(model("en", "de"),))
-    slow = msgspec.structs.replace(model("en", "de"), engine="slow")
+    newer = msgspec.structs.replace(model("en", "de"), version="2")
     edge = Endpoint("a", tau_s=10.0, failure_cost_s=1.0, now=0.0)
-    edge.update(up=True, hello=hello, load=LoadReport("ready", models=(slow, model("en", "de", "origin"))))
-    assert [m.engine for m in edge.models] == ["slow", ""]
+    edge.update(up=True, hello=hello, load=LoadReport("ready"))
+    assert [m.name for m in edge.models] == ["en-de-edge@1"], "a report that tells of no models changes nothing"
+    edge.update(up=True, hello=hello, load=LoadReport("ready", models=(newer, model("en", "de", "origin"))))
+    assert [m.name for m in edge.models] == ["en-de-edge@2", "en-de-origin@1"]
     assert edge.serves("en-de", "origin")

@@ -130,9 +130,10 @@ async def test_languages_and_models() -> None:
     async with proxy_room(edge) as room:
         async with room.http.get("/v1/languages") as answer:
             [english] = (await answer.json())["languages"]
+            assert english["name"] == "English"
             assert english["targets"] == [
-                {"code": "de", "tiers": ["edge"]},
-                {"code": "pt", "tiers": ["edge", "origin"]},
+                {"code": "de", "name": "German", "tiers": ["edge"]},
+                {"code": "pt", "name": "Portuguese", "tiers": ["edge", "origin"]},
             ]
         async with room.http.get("/v1/models") as answer:
             assert [m["id"] for m in (await answer.json())["data"]] == ["en-de-edge@1", "en-pt-edge@1"]

@@ -64,7 +64,7 @@ def test_models_in_the_openai_list_shape() -> None:
     listed = orjson.loads(render.models(CATALOGUE))
     assert listed["object"] == "list"
     one = listed["data"][0]
-    assert {"id", "object", "created", "owned_by"} <= one.keys()
+    assert {"id", "object", "created", "owned_by"} <= one.keys() and one["created"] == 1_700_000_000
     assert (one["id"], one["object"], one["source"], one["target"], one["tier"]) == (
         "en-de-edge@1",
         "model",

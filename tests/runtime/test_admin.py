@@ -50,6 +50,14 @@ async def test_health_and_readiness(state: State, health: int, ready: int) -> No
     assert (await process.get("/readyz"))[0] == ready
 
 
+async def test_what_a_service_has_to_say_besides_its_state() -> None:
+    for path in ("/readyz", "/stats"):
+        process = Process()
+        process.lifecycle.notes["models_left_out"] = {"m@1": "memory"}
+        said = await process.json(path)
+        assert (said["state"], said["models_left_out"]) == ("starting", {"m@1": "memory"})
+
+
 async def test_metrics_for_prometheus() -> None:
     process = Process()
     process.metrics.count("seen", what="it")

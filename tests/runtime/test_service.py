@@ -19,7 +19,7 @@ from aiohttp import web
 from nearsay.runtime.config import ConfigError, ServiceConfig
 from nearsay.runtime.lifecycle import Lifecycle
 from nearsay.runtime.metrics import Metrics
-from nearsay.runtime.service import EXIT_CONFIG, check_doors, run, run_service
+from nearsay.runtime.service import EXIT_CONFIG, EXIT_FAILED, check_doors, run, run_service
 from nearsay.runtime.stop import Stop
 from nearsay.runtime.tasks import Tasks
 from tests.runtime.kit import TIMEOUT_S
@@ -51,6 +51,9 @@ class Demo:
             web.get("/crash", self.crash),
             web.post("/body", self.body),
         ]
+
+    def admin_routes(self) -> Iterable[web.AbstractRouteDef]:
+        return [web.get("/own", self.quick)]
 
     async def slow(self, _: web.Request) -> web.Response:
         self.asked.set()
@@ -110,6 +113,21 @@ async def running(demo: Demo) -> AsyncIterator[Running]:
 async def get(url: str) -> tuple[int, bytes]:
     async with aiohttp.ClientSession() as http, http.get(url) as response:
         return response.status, await response.read()
+
+
+async def test_a_service_brings_routes_of_its_own_for_the_admin_port() -> None:
+    async with running(Demo()) as service:
+        assert await get(service.admin + "/own") == (200, b"quick")
+        assert (await get(service.door + "/own"))[0] == 404
+
+
+async def test_a_service_that_can_not_go_on_drains() -> None:
+    async with running(Demo()) as service:
+        service.demo.lifecycle.fail("it broke")
+        await asyncio.wait_for(service.task, TIMEOUT_S)
+        assert service.demo.log == ["start", "drain", "stop"]
+        service.demo.lifecycle.fail("too late")
+        assert service.demo.lifecycle.failure == "it broke"
 
 
 async def test_it_says_that_it_is_ready_in_one_line_of_json() -> None:
@@ -300,6 +318,17 @@ async def test_a_drain_waits_for_what_came_late_too() -> None:
         demo.may_answer.set()
         assert (await asyncio.wait_for(late, TIMEOUT_S)).status == 200
         await tasks.close()
+
+
+def test_run_ends_with_1_when_the_service_could_not_go_on(capsys: pytest.CaptureFixture[str]) -> None:
+    class Broken(Demo):
+        async def start(self) -> None:
+            self.lifecycle.fail("it broke")
+
+    demo = Broken()
+    assert run(demo) == EXIT_FAILED
+    assert "demo: it broke" in capsys.readouterr().err
+    assert demo.log == ["drain", "stop"]
 
 
 def test_run_prints_config_problems_and_exits_with_2(capsys: pytest.CaptureFixture[str]) -> None:

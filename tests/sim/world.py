@@ -120,7 +120,7 @@ class World:
         for edge in self.edges:
             assert edge.links.in_flight == 0
             assert all(peer.in_flight == 0 for peer in edge.origins.peers)
-            assert all(local.model.waiting == local.model.running == 0 for local in edge._local)
+            assert all(model.waiting == model.running == 0 for model in edge._shelf.models)
         for origin in self.origins:
             assert len(origin.server) == 0 and len(origin.engine_loop.scheduler) == 0
             origin.engine_loop.scheduler.check()
@@ -151,7 +151,7 @@ class World:
 
         edge = build_edge(
             EdgeConfig(origins=tuple(map(origin_url, range(origins))), pairs=("en-de",), placement=Policy()),
-            registry=self.registry,
+            discover=lambda: self.registry,
             open_engine=open_engine,
             new_run=lambda _: run,  # type: ignore[arg-type,return-value]
             clock=self.now,

@@ -126,6 +126,46 @@ def test_explicit_roots_come_first_then_the_variable_then_the_data_folder(
     assert found is not None and found.version == "0"
 
 
+def test_of_several_versions_under_one_root_the_newest_comes_first(tmp_path: Path) -> None:
+    for folder, version in (("a", "9"), ("b", "10"), ("c", "9.5"), ("d", "10-rc")):
+        checkpoint_folder(tmp_path / "first" / folder, MANIFEST.replace('"7"', f'"{version}"'))
+    checkpoint_folder(tmp_path / "first" / "bb", MANIFEST.replace('"big"', '"other"'))
+    checkpoint_folder(tmp_path / "second" / "z", MANIFEST.replace('"7"', '"11"'))
+    entries = Registry.discover([tmp_path / "first", tmp_path / "second"], defaults=False).entries
+    names = ["big@10-rc", "big@10", "big@9.5", "big@9", "other@7", "big@11"]
+    assert [entry.name for entry in entries] == names, "but a root goes before the next one, whatever it holds"
+
+
+def test_of_two_firefox_downloads_the_younger_comes_first(tmp_path: Path) -> None:
+    for age, weights in ((100, b"one"), (300, b"three"), (200, b"two")):
+        model = firefox_folder(tmp_path / f"download-{age}") / "model.enes.intgemm.alphas.bin"
+        model.write_bytes(weights)
+        os.utime(model, (age, age))
+    entries = [entry for entry in only(tmp_path).entries if entry.tier == "edge"]
+    assert [entry.created for entry in entries] == [300, 200, 100]
+
+
+def test_when_a_model_was_published(tmp_path: Path) -> None:
+    dated = MANIFEST.replace('licence = "MIT"', "published = 2026-03-01")
+    (entry,) = only(checkpoint_folder(tmp_path / "dated", dated)).entries
+    assert entry.created == entry.info().created == 1_772_323_200
+    folder = checkpoint_folder(tmp_path / "undated")
+    os.utime(folder / "checkpoint", (10, 10))
+    for age, file in enumerate(sorted((folder / "checkpoint").iterdir()), 1):
+        os.utime(file, (age * 1000, age * 1000))
+    (entry,) = only(folder).entries
+    assert entry.created == 2000
+
+
+def test_a_stamp_changes_with_the_files(tmp_path: Path) -> None:
+    folder = checkpoint_folder(tmp_path / "en-fr")
+    (entry,) = only(tmp_path).entries
+    stamp = entry.stamp()
+    assert stamp == entry.stamp()
+    (folder / "checkpoint" / "model.safetensors").write_bytes(b"other weights")
+    assert entry.stamp() != stamp
+
+
 def test_the_same_folder_twice_is_one(tmp_path: Path) -> None:
     checkpoint_folder(tmp_path / "en-fr")
     registry = Registry.discover([tmp_path, tmp_path / "en-fr"], defaults=False)
@@ -157,6 +197,7 @@ def test_folders_that_hold_no_model_are_passed_over(tmp_path: Path) -> None:
         ('id = "big"', "", "missing required field `id`"),
         ("beam = 5", "beams = 5", "unknown field `beams`"),
         ("beam = 5", "beam =", "is not TOML"),
+        ('licence = "MIT"', 'published = "soon"', "RFC3339 encoded date"),
         ('engine = "hf"', 'engine = "ctranslate2"', "is none of nearsay, marian, hf"),
         ('path = "checkpoint"', 'path = "elsewhere"', "has no config.json"),
         ('target = "shared.spm"', 'target = "gone.spm"', "is missing"),
@@ -231,27 +272,25 @@ def test_verify_compares_every_listed_file(tmp_path: Path) -> None:
     folder = make_tiny_pair(tmp_path / "en-de")
     entry = only(tmp_path).find("en", "de", "edge")
     assert entry is not None and folder / "student" / "model.bin" in entry.sha256
-    registry = only(tmp_path)
-    registry.verify(entry)
+    entry.verify()
     weights = folder / "student" / "model.bin"
     damaged = bytearray(weights.read_bytes())
     damaged[-1] ^= 1
     weights.write_bytes(damaged)
     with pytest.raises(ModelError, match="damaged"):
-        registry.verify(entry)
+        entry.verify()
     weights.unlink()
     with pytest.raises(ModelError, match="missing"):
-        registry.verify(entry)
+        entry.verify()
 
 
 def test_verify_knows_firefox_weights_by_their_version(tmp_path: Path) -> None:
     firefox_folder(tmp_path / "en-es")
-    registry = only(tmp_path)
-    entry = registry.entries[0]
-    registry.verify(entry)
+    entry = only(tmp_path).entries[0]
+    entry.verify()
     entry.path.write_bytes(b"other weights")
     with pytest.raises(ModelError, match="damaged"):
-        registry.verify(entry)
+        entry.verify()
 
 
 def test_the_installed_package_brings_en_pt_and_pt_en(tmp_path: Path) -> None:

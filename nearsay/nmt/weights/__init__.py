@@ -2,7 +2,7 @@
 
 from nearsay.nmt.weights.errors import WeightsError
 from nearsay.nmt.weights.hf import read_hf
-from nearsay.nmt.weights.load import build_model, load_model, read_weights
+from nearsay.nmt.weights.load import build_model, load_model, read_config, read_weights
 from nearsay.nmt.weights.marian import read_marian
 from nearsay.nmt.weights.native import read_native, save_native
 from nearsay.nmt.weights.quantised import Quantised, Weight, quantise
@@ -14,6 +14,7 @@ __all__ = [
     "build_model",
     "load_model",
     "quantise",
+    "read_config",
     "read_hf",
     "read_marian",
     "read_native",

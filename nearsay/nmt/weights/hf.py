@@ -8,18 +8,19 @@ those that say which ids may come are kept; search settings (beams, penalties) a
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Container, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from nearsay.nmt.config import Activation, ModelConfig
 from nearsay.nmt.weights.errors import WeightsError
 from nearsay.nmt.weights.quantised import Weight
+from nearsay.nmt.weights.tensors import read_tensors, tensor_names
 
 FAMILIES = ("marian", "m2m_100")
 ACTIVATIONS: dict[str, Activation] = {"relu": "relu", "swish": "swish", "silu": "swish", "gelu": "gelu"}
@@ -33,11 +34,23 @@ Settings = Mapping[str, Any]  # the JSON of config.json with generation_config.j
 
 def read_hf(folder: Path) -> tuple[ModelConfig, dict[str, Weight]]:
     """Config and weights under our names. Raises WeightsError."""
-    try:
-        settings = _settings(folder)
-        tensors = _tensors(folder)
-        config = _config(settings, tensors, folder.name)
+    with _foreign_errors(folder):
+        tensors = {name: tensor for file in _files(folder) for name, tensor in read_tensors(file).items()}
+        config = _config(_settings(folder), tensors, folder.name)
         return config, _weights(tensors, config)
+
+
+def read_hf_config(folder: Path) -> ModelConfig:
+    """The config alone; of the weights only the names are read. Raises WeightsError."""
+    with _foreign_errors(folder):
+        names = {name for file in _files(folder) for name in tensor_names(file)}
+        return _config(_settings(folder), names, folder.name)
+
+
+@contextmanager
+def _foreign_errors(folder: Path) -> Iterator[None]:
+    try:
+        yield
     except (KeyError, TypeError) as error:
         raise WeightsError(f"{folder.name}: a setting or tensor is missing or of a wrong kind: {error}") from error
     except (OSError, ValueError, SafetensorError) as error:
@@ -75,24 +88,23 @@ def _begins_like_pickle(path: Path) -> bool:
         return file.read(2)[:2] in (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 
 
-def _tensors(folder: Path) -> dict[str, Tensor]:
-    """All tensors of one file or of the shards that an index names."""
+def _files(folder: Path) -> list[Path]:
+    """The one file of weights, or the shards that an index names."""
     if (folder / WEIGHTS_FILE).exists():
-        return load_file(folder / WEIGHTS_FILE)
+        return [folder / WEIGHTS_FILE]
     if not (folder / INDEX_FILE).exists():
         for path in sorted(folder.iterdir()):
             if path.suffix in PICKLE_SUFFIXES:
                 refuse_pickle(path)
         raise WeightsError(f"{folder.name} has no {WEIGHTS_FILE}")
-    tensors: dict[str, Tensor] = {}
-    for shard in sorted(set(_json(folder / INDEX_FILE)["weight_map"].values())):
+    shards = sorted(set(_json(folder / INDEX_FILE)["weight_map"].values()))
+    for shard in shards:
         if Path(shard).name != shard or not shard.endswith(".safetensors"):
             raise WeightsError(f"{INDEX_FILE} names {shard!r}, which isn't a safetensors file in the folder")
-        tensors |= load_file(folder / shard)
-    return tensors
+    return [folder / shard for shard in shards]
 
 
-def _config(settings: Settings, tensors: Mapping[str, Tensor], name: str) -> ModelConfig:
+def _config(settings: Settings, tensors: Container[str], name: str) -> ModelConfig:
     marian = settings["model_type"] == "marian"
     activation = settings["activation_function"]
     if activation not in ACTIVATIONS:

@@ -14,9 +14,9 @@ import torch
 from nearsay.nmt.config import ModelConfig
 from nearsay.nmt.transformer import Seq2Seq, sincos_table
 from nearsay.nmt.weights.errors import WeightsError
-from nearsay.nmt.weights.hf import FAMILIES, read_hf, refuse_pickle
+from nearsay.nmt.weights.hf import FAMILIES, read_hf, read_hf_config, refuse_pickle
 from nearsay.nmt.weights.marian import read_marian
-from nearsay.nmt.weights.native import CONFIG_FILE, read_native
+from nearsay.nmt.weights.native import CONFIG_FILE, read_native, read_native_config
 from nearsay.nmt.weights.quantised import Weight, to_float
 
 
@@ -29,20 +29,30 @@ def load_model(path: Path, *, device: torch.device | str = "cpu", dtype: torch.d
     return build_model(config, weights, device=device, dtype=dtype).pack()
 
 
+def read_config(path: Path) -> ModelConfig:
+    """What a model at a path is made of, without its weights where that saves anything. Raises WeightsError."""
+    if path.is_file():
+        return read_weights(path)[0]
+    return read_native_config(path) if _kind(path) == "nearsay" else read_hf_config(path)
+
+
 def read_weights(path: Path) -> tuple[ModelConfig, dict[str, Weight]]:
     """Config and weights under our names, int8 where the file has int8. Raises WeightsError."""
     if path.is_file():
         refuse_pickle(path)
         return read_marian(path)
+    return read_native(path) if _kind(path) == "nearsay" else read_hf(path)
+
+
+def _kind(folder: Path) -> str:
+    """The `model_type` of a folder, one that we know."""
     try:
-        kind = json.loads((path / CONFIG_FILE).read_bytes()).get("model_type")
+        kind = json.loads((folder / CONFIG_FILE).read_bytes()).get("model_type")
     except (OSError, ValueError, AttributeError) as error:
-        raise WeightsError(f"{path.name} is neither a Marian file nor a folder with a {CONFIG_FILE}") from error
-    if kind == "nearsay":
-        return read_native(path)
-    if kind in FAMILIES:
-        return read_hf(path)
-    raise WeightsError(f"{path.name}: model_type {kind!r} is not supported")
+        raise WeightsError(f"{folder.name} is neither a Marian file nor a folder with a {CONFIG_FILE}") from error
+    if kind != "nearsay" and kind not in FAMILIES:
+        raise WeightsError(f"{folder.name}: model_type {kind!r} is not supported")
+    return str(kind)
 
 
 def build_model(

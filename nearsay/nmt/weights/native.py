@@ -14,13 +14,14 @@ from typing import Literal
 import msgspec
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from nearsay.nmt.config import ModelConfig
 from nearsay.nmt.transformer import Seq2Seq
 from nearsay.nmt.weights.errors import WeightsError
 from nearsay.nmt.weights.quantised import Quantised, Weight, quantise, to_float
+from nearsay.nmt.weights.tensors import read_tensors
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
@@ -57,12 +58,20 @@ def save_native(
     save_file({name: t.detach().cpu().contiguous() for name, t in stored.items()}, folder / WEIGHTS_FILE)
 
 
+def read_native_config(folder: Path) -> ModelConfig:
+    """The config alone. Raises WeightsError."""
+    try:
+        return msgspec.json.decode((folder / CONFIG_FILE).read_bytes(), type=ModelConfig)
+    except (OSError, msgspec.DecodeError) as error:
+        raise WeightsError(f"{folder.name}: {error}") from error
+
+
 def read_native(folder: Path) -> tuple[ModelConfig, dict[str, Weight]]:
     """Config and weights. Raises WeightsError when a file is missing, broken or of another shape."""
+    config = read_native_config(folder)
     try:
-        config = msgspec.json.decode((folder / CONFIG_FILE).read_bytes(), type=ModelConfig)
-        stored = load_file(folder / WEIGHTS_FILE)
-    except (OSError, msgspec.DecodeError, SafetensorError) as error:
+        stored = read_tensors(folder / WEIGHTS_FILE)
+    except (OSError, SafetensorError) as error:
         raise WeightsError(f"{folder.name}: {error}") from error
     weights: dict[str, Weight] = {}
     for name, tensor in stored.items():
