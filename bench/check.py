@@ -15,6 +15,8 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
     "link": (),
     "firefox_share": (),
     "decode_step": (),
+    "regions": ("share_fastest", "flaps_after_recovery", "failed_requests", "crowd_lost_ms", "decision_us"),
+    "steer": ("steered_share", "ranked_share", "decision_us"),
     "draft_verify": ("drafted_passes_over_greedy", "captions_passes_over_scratch"),
 }
 

@@ -14,13 +14,14 @@ from aiohttp import web
 
 from edge_worker.config import EdgeConfig
 from edge_worker.engine_thread import EngineThread, Run
+from edge_worker.guests import Guests
 from edge_worker.local_model import LocalModel
 from edge_worker.models import Local, Models
 from edge_worker.origin_client import OriginClient
 from edge_worker.pipeline import Pipeline
 from edge_worker.server import EdgeServer
 from edge_worker.warm_up import warm_up
-from nearsay.runtime.clock import Clock
+from nearsay.runtime.clock import Clock, wall_clock
 from nearsay.runtime.config import ConfigError, load_config
 from nearsay.runtime.lifecycle import Lifecycle
 from nearsay.runtime.link import Connect, Dial, LinkServer, Peer
@@ -56,6 +57,7 @@ class Edge:
         clock: Clock,
         connect: Connect | None,
         rng: random.Random,
+        wall: Clock,
     ) -> None:
         self.config = config
         self.lifecycle = Lifecycle()
@@ -85,18 +87,29 @@ class Edge:
             for url in config.origins
         ]
         self.origins = OriginClient(peers, clock=clock, rng=rng)
+        guests = Guests(
+            lambda stream: self._ready_server().translate(stream),
+            config.guest,
+            secret=config.secret,
+            grant_key=config.grant_key,
+            region=config.region,
+            metrics=self.metrics,
+            clock=clock,
+            wall=wall,
+        )
         self.links = LinkServer(
             hello=lambda: self._ready_server().hello(),
-            handler=lambda stream: self._ready_server().translate(stream),
+            handler=guests.serve,
             tasks=self._tasks,
             limits=config.link,
             clock=clock,
-            secret=config.secret,
+            secret=guests.authorise,
+            named_max=config.guest.links_max,
         )
 
     def routes(self) -> list[web.RouteDef]:
         """Routes of the service port."""
-        return [web.get("/link", self.links.handle)]
+        return [web.get("/link", self.links.handle), web.get("/probe", self._probe)]
 
     async def start(self) -> None:
         """Open and warm every model, begin to connect to the origins. Raises ConfigError."""
@@ -178,6 +191,11 @@ class Edge:
         self._runs.append(run)
         return run
 
+    async def _probe(self, _: web.Request) -> web.Response:
+        """How far away this edge is, for whoever asks, and whether it is worth asking: nothing else is told."""
+        status = 204 if self.lifecycle.state == "ready" else 503
+        return web.Response(status=status, headers={"Cache-Control": "no-store"})
+
     def _ready_server(self) -> EdgeServer:
         assert self._server is not None, "links are served after start"
         return self._server
@@ -212,6 +230,7 @@ def build(
     clock: Clock = time.monotonic,
     connect: Connect | None = None,
     rng: random.Random | None = None,
+    wall: Clock = wall_clock,
 ) -> Edge:
     """An edge worker from its config. All but `config` is for simulations."""
     return Edge(
@@ -222,6 +241,7 @@ def build(
         clock=clock,
         connect=connect,
         rng=rng or random.Random(secrets.randbits(64)),
+        wall=wall,
     )
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from edge_worker.core.batcher import BatchLimits
 from edge_worker.core.placement import Policy
+from edge_worker.guests import GuestLimits
 from edge_worker.pipeline import RequestLimits
 from edge_worker.segment_run import SegmentLimits
 from nearsay.runtime.config import Port, ServiceConfig
@@ -23,6 +24,9 @@ class EdgeConfig(ServiceConfig, frozen=True, forbid_unknown_fields=True, kw_only
     pairs: tuple[str, ...] = ()  # "en-de"; empty = every pair with an edge model
     device: Device = "auto"
     threads: int = 1  # of one engine
+    region: str = ""  # its name in the proxies' routing config; grants for other regions are refused, "" = none are
+    grant_key: str = ""  # what proxies sign grants with; "" = the secret
+    guest: GuestLimits = GuestLimits()
     load_report_s: float = 0.5
     link: LinkLimits = LinkLimits(backoff_max_s=1.0)  # an origin that starts later is found within a second
     placement: Policy = Policy()

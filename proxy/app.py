@@ -10,10 +10,11 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import msgspec
 from aiohttp import web
 
-from nearsay.runtime.clock import Clock
-from nearsay.runtime.config import load_config
+from nearsay.runtime.clock import Clock, wall_clock
+from nearsay.runtime.config import ConfigError, load_config
 from nearsay.runtime.inherited import Inherited, inherited
 from nearsay.runtime.lifecycle import Lifecycle
 from nearsay.runtime.link import Connect, Dial, LinkServer, Peer
@@ -22,15 +23,22 @@ from nearsay.runtime.parent import run_parent
 from nearsay.runtime.service import run
 from nearsay.runtime.tasks import Tasks
 from nearsay.runtime.workers import row_count
+from nearsay.wire.grant import GrantKey
 from nearsay.wire.messages import Hello
-from proxy.config import ProxyConfig, check
+from proxy.config import ProxyConfig, check, key_problems, routing_of
+from proxy.core.fleet_view import view
 from proxy.core.ledger import Ledger, memory_bytes
-from proxy.core.routing_config import Tenant
+from proxy.core.probes import ProbeTable
+from proxy.core.routing_check import Routing, named
 from proxy.edges import EdgePool
 from proxy.handlers import Handlers
 from proxy.link_door import LinkDoor
+from proxy.location import Locator
+from proxy.route_door import RouteDoor
+from proxy.routing_file import RoutingFile
 from proxy.service import TranslateService
 from proxy.shared_limits import Memory, RedisBoard, SharedLimits
+from proxy.steer_fleet import FleetRegions
 from proxy.tenants import Tenants
 
 
@@ -52,7 +60,7 @@ class Proxy:
         connect: Connect | None = None,
         rng: random.Random | None = None,
         new_id: Callable[[], str] = new_id,
-        tenants: Mapping[str, Tenant] = {},
+        wall: Clock = wall_clock,
         ledger: Ledger | None = None,
         shared: SharedLimits | None = None,
     ) -> None:
@@ -62,10 +70,19 @@ class Proxy:
         self.lifecycle = Lifecycle()
         self.metrics = Metrics(self.name)
         self._instance = new_id()
+        self._clock = clock
         self._tasks = Tasks()
+        self._routing = RoutingFile(config.routing, self._apply, self.metrics) if config.routing is not None else None
+        routing = named(routing_of(config)) if self._routing is None else self._routing.routing
+        if problems := key_problems(config, routing.config.tenants):
+            raise ConfigError(problems)
+        self._shared = shared
+        ledger = ledger or Ledger(bytearray(memory_bytes(1)), rows=1, row=0)
+        self.tenants = Tenants(config, routing.config.tenants, ledger, metrics=self.metrics, clock=clock)
         dial = Dial.of(config)
-        peers = [
-            Peer(
+
+        def new_peer(url: str) -> Peer:
+            return Peer(
                 url,
                 hello=self._to_edge,
                 tasks=self._tasks,
@@ -75,12 +92,17 @@ class Proxy:
                 rng=rng,
                 dial=dial,
             )
-            for url in dict.fromkeys(config.edges)
-        ]
-        self.pool = EdgePool(peers, config.attempts, metrics=self.metrics, clock=clock, chance=rng.randrange)
-        ledger = ledger or Ledger(bytearray(memory_bytes(1)), rows=1, row=0)
-        self._shared = shared
-        self.tenants = Tenants(config, tenants, ledger, metrics=self.metrics, clock=clock)
+
+        self.pool = EdgePool(
+            routing,
+            new_peer,
+            config.attempts,
+            drain_s=config.drain_timeout_s,
+            tasks=self._tasks,
+            metrics=self.metrics,
+            clock=clock,
+            chance=rng.randrange,
+        )
         self.service = TranslateService(
             self.pool,
             self.tenants,
@@ -101,28 +123,57 @@ class Proxy:
             clock=clock,
             secret=self.tenants.key_id,  # an SDK shows its key as the secret of its hello
         )
+        self._locator = Locator(Path(config.geoip) if config.geoip else None)
         self._handlers = Handlers(
             self.service,
             self.pool,
             self._link,
             self.tenants,
             config,
+            self._route_door(wall),
+            self._locator,
             metrics=self.metrics,
             tasks=self._tasks,
             clock=clock,
             new_id=new_id,
         )
 
+    def _route_door(self, wall: Clock) -> RouteDoor:
+        secret = self.config.grant_key or self.config.secret
+        return RouteDoor(
+            FleetRegions(self.pool.fleet),
+            self.config.direct,
+            ProbeTable(self.config.probes),
+            GrantKey(secret) if secret else None,
+            metrics=self.metrics,
+            clock=self._clock,
+            wall=wall,
+        )
+
     def routes(self) -> list[web.RouteDef]:
         """Routes of the service port."""
         return self._handlers.routes()
+
+    def admin_routes(self) -> list[web.RouteDef]:
+        """Routes of the admin port beside those that every service has."""
+        return [web.get("/routing", self._show_routing)]
 
     async def start(self) -> None:
         """Connect to the edges and wait a moment for the first; without one, requests get 503 until it comes."""
         self._tasks.spawn(self.tenants.look_often(), name="look at limits")
         if self._shared is not None:
             self._tasks.spawn(self._shared.run(self.metrics), name="shared limits")
+        if self._routing is not None:
+            self._tasks.spawn(self._routing.watch(), name="watch the routing file")
+        if self._locator.wanted:
+            await self._locator.refresh()
+            self._tasks.spawn(self._locator.watch(), name="geoip file")
         await self.pool.start(self.config.start_wait_s)
+
+    def reload(self) -> None:
+        """Read again what may change while it runs: SIGHUP."""
+        if self._routing is not None:
+            self._tasks.spawn(self._routing.reload(), name="reload")
 
     async def drain(self) -> None:
         """Let the requests in flight finish; new ones are refused by the lifecycle's state."""
@@ -137,6 +188,17 @@ class Proxy:
         """Close every link and end every task."""
         await self.pool.close()
         await self._tasks.close()
+        self._locator.close()
+
+    async def _apply(self, routing: Routing) -> None:
+        """A new routing config, whole."""
+        self.tenants.replace(routing.config.tenants)
+        await self.pool.apply(routing)
+
+    async def _show_routing(self, _: web.Request) -> web.Response:
+        problems = [] if self._routing is None else self._routing.problems
+        shown = msgspec.json.encode({"problems": problems, "fleet": view(self.pool.fleet, self._clock())})
+        return web.Response(body=shown, content_type="application/json")
 
     def _to_edge(self) -> Hello:
         return Hello("proxy", instance=self._instance, state=self.lifecycle.state, secret=self.config.secret)
@@ -152,12 +214,12 @@ def build(
     connect: Connect | None = None,
     rng: random.Random | None = None,
     new_id: Callable[[], str] = new_id,
-    tenants: Mapping[str, Tenant] = {},
+    wall: Clock = wall_clock,
     given: Inherited | None = None,
 ) -> Proxy:
-    """A proxy from its config. Raises ConfigError. `connect`, `clock`, `rng` and `new_id` are for simulations; `given`
-    is what a parent of several processes gave to this one."""
-    checked = check(config, tenants)
+    """A proxy from its config. Raises ConfigError. `given` is what a parent of several processes gave to this one; all
+    else but `config` is for simulations."""
+    checked = check(config)
     ledger, shared = None, None
     if given is not None:
         ledger = Memory.of(given).ledger(given.row)
@@ -170,7 +232,7 @@ def build(
         connect=connect,
         rng=rng,
         new_id=new_id,
-        tenants=tenants,
+        wall=wall,
         ledger=ledger,
         shared=shared,
     )

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
 from nearsay.runtime.config import ConfigError, Port, Seconds, ServiceConfig
 from nearsay.wire.limits import LinkLimits
-from proxy.core.keys import key_problems
+from proxy.core.direct import DirectLimits
+from proxy.core.forwarded import HopHeader
 from proxy.core.limits import AnswerLimits, AttemptLimits, RequestLimits
-from proxy.core.routing_config import Tenant
+from proxy.core.probes import ProbeLimits
+from proxy.core.routing_config import DEFAULT_REGION, Region, RoutingConfig, Tenant
 
 
 class ProxyConfig(ServiceConfig, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -20,31 +23,49 @@ class ProxyConfig(ServiceConfig, frozen=True, forbid_unknown_fields=True, kw_onl
 
     port: Port = 8100  # 0 = any free port
     admin_port: Port = 8101
-    edges: tuple[str, ...] = ("ws://127.0.0.1:8110/link",)
+    edges: tuple[str, ...] = ("ws://127.0.0.1:8110/link",)  # of the one region `default`
+    routing: Path | None = None  # TOML file of regions, in place of `edges`; read again when it changes, and at SIGHUP
     keys: tuple[str, ...] = ()  # none = any key is accepted, on loopback only
     workers: Annotated[int, msgspec.Meta(ge=0, le=256)] = 0  # processes that a parent keeps; 0 = this one, without
     limits_redis: str = ""  # redis:// URL: tenants' limits hold for all proxies that name it
     in_flight_max: int = 1024  # requests being answered by one process; more are shed
     start_wait_s: Seconds = 5.0  # for a first edge before the proxy calls itself ready
     drain_timeout_s: Seconds = 30.0  # for requests in flight after SIGTERM
+    hop_header: HopHeader = "x-forwarded-for"  # the one that the trusted hops write; the other one isn't read
+    geoip: str = ""  # MMDB file: countries or cities; `nearsay geoip get` fetches one
+    grant_key: str = ""  # signs grants for clients that ask edges directly; "" = the secret
+    direct: DirectLimits = DirectLimits()
+    probes: ProbeLimits = ProbeLimits()
     request: RequestLimits = RequestLimits()
     attempts: AttemptLimits = AttemptLimits()
     answer: AnswerLimits = AnswerLimits()
-    link: LinkLimits = LinkLimits(backoff_max_s=1.0)
+    link: LinkLimits = LinkLimits(backoff_max_s=1.0, ping_interval_s=1.0)  # a ping measures how far a region is
 
 
-def check(config: ProxyConfig, tenants: Mapping[str, Tenant] = {}) -> ProxyConfig:
+def routing_of(config: ProxyConfig) -> RoutingConfig:
+    """What a proxy without a routing file goes by: one region, with no limit of its own."""
+    return RoutingConfig(regions={DEFAULT_REGION: Region(edges=config.edges, in_flight_max=config.in_flight_max)})
+
+
+def check(config: ProxyConfig) -> ProxyConfig:
     """The rules that hold between fields. Raises ConfigError."""
-    problems = key_problems(tenants)
-    if not config.edges:
+    problems = []
+    if not config.edges and config.routing is None:
         problems.append("edges: at least one url such as 'ws://127.0.0.1:8110/link' is needed")
-    if not config.keys and not any(tenant.keys for tenant in tenants.values()) and not is_loopback(config.host):
-        problems.append(f"keys: at least one is needed to listen on {config.host}; without keys only loopback is")
+    if config.routing is None:
+        problems += key_problems(config, {})
     if any(not key for key in config.keys):
         problems.append("keys: an empty key would let everybody in")
     if problems:
         raise ConfigError(problems)
     return config
+
+
+def key_problems(config: ProxyConfig, tenants: Mapping[str, Tenant]) -> list[str]:
+    """Without any key a proxy lets everybody in: on loopback only."""
+    if config.keys or any(tenant.keys for tenant in tenants.values()) or is_loopback(config.host):
+        return []
+    return [f"keys: at least one is needed to listen on {config.host}; without keys only loopback is"]
 
 
 def is_loopback(host: str) -> bool:

@@ -1,20 +1,24 @@
-"""The pool of edge workers: one warm link to each, what each serves, and waiting for one that can take a request."""
+"""The links to all edge workers, and the fleet that they make up: linked and let go as the routing config says."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Protocol
 
 from nearsay.runtime.clock import Clock
 from nearsay.runtime.metrics import Metrics
+from nearsay.runtime.tasks import Tasks
 from nearsay.traffic.picker import Chance
-from nearsay.wire.errors import Unavailable
-from nearsay.wire.messages import Hello, LoadReport, Message
+from nearsay.wire.messages import Hello, LoadReport, Message, Translated
 from proxy.core.attempts import Attempts
 from proxy.core.catalogue import Catalogue
-from proxy.core.endpoint import Endpoint
+from proxy.core.endpoint import Endpoint, Outcome
+from proxy.core.fleet import Fleet
 from proxy.core.limits import AttemptLimits
+from proxy.core.route import Route
+from proxy.core.routing_check import Routing
+from proxy.core.standing import Turn
 
 
 class EdgeStream(Protocol):
@@ -35,6 +39,8 @@ class EdgePeer(Protocol):
     def hello(self) -> Hello | None: ...
     @property
     def load(self) -> LoadReport | None: ...
+    @property
+    def rtt_s(self) -> float | None: ...
 
     def on_change(self, callback: Callable[[], None]) -> None: ...
     async def start(self) -> None: ...
@@ -47,32 +53,38 @@ class EdgePool:
 
     def __init__(
         self,
-        peers: Sequence[EdgePeer],
+        routing: Routing,
+        new_peer: Callable[[str], EdgePeer],
         limits: AttemptLimits,
         *,
+        drain_s: float,
+        tasks: Tasks,
         metrics: Metrics,
         clock: Clock,
         chance: Chance,
     ) -> None:
-        self._metrics = metrics
+        """`drain_s`: how long the requests of an edge that the config has dropped may take to end."""
+        self.fleet = Fleet(routing.config, routing.label)
+        self.catalogue = Catalogue(())
+        self._new_peer = new_peer
         self._limits = limits
+        self._drain_s = drain_s
+        self._tasks = tasks
+        self._metrics = metrics
         self._clock = clock
         self._chance = chance
-        self._peers = {peer.url: peer for peer in peers}
-        self.endpoints = tuple(
-            Endpoint(url, tau_s=limits.latency_tau_s, failure_cost_s=limits.failure_cost_s, now=clock())
-            for url in self._peers
-        )
-        self.catalogue = Catalogue(())
+        self._peers: dict[str, EdgePeer] = {}
+        self._endpoints: dict[str, Endpoint] = {}
+        self._leaving: list[tuple[EdgePeer, Endpoint]] = []
         self._changed = asyncio.Event()
-        for endpoint in self.endpoints:
-            self._peers[endpoint.name].on_change(lambda endpoint=endpoint: self._update(endpoint))  # type: ignore[misc]
+        self._ended = asyncio.Event()
+        self._take_over(routing)
 
     async def start(self, wait_s: float) -> bool:
         """Connect to all edges; wait at most `wait_s` for a first one. Says whether one is there."""
-        for endpoint in self.endpoints:
-            await self._peers[endpoint.name].start()
-            self._update(endpoint)
+        for peer in self.peers:
+            await peer.start()
+            self._update(peer.url)
         try:
             async with asyncio.timeout(wait_s):
                 while not any(endpoint.available for endpoint in self.endpoints):
@@ -81,10 +93,21 @@ class EdgePool:
             return False
         return True
 
+    async def apply(self, routing: Routing) -> None:
+        """Route by another config from now on: new edges are linked, dropped ones end what they have begun."""
+        for peer in self._take_over(routing):
+            await peer.start()
+        self._metrics.count("routing_reloads")
+
     async def close(self) -> None:
         """Close every link."""
-        for peer in self._peers.values():
+        for peer in [*self.peers, *(peer for peer, _ in self._leaving)]:
             await peer.close()
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """The edges, region by region."""
+        return self.fleet.endpoints
 
     @property
     def peers(self) -> tuple[EdgePeer, ...]:
@@ -95,27 +118,99 @@ class EdgePool:
         """The link to an endpoint."""
         return self._peers[endpoint.name]
 
-    async def choose(self, attempts: Attempts) -> Endpoint:
-        """The edge of the next attempt; waits a moment for one. Raises Unavailable (edge_unavailable)."""
-        endpoint = attempts.choose(self.endpoints, self._clock(), self._chance)
-        if endpoint is not None:
-            return endpoint
+    async def choose(self, attempts: Attempts, route: Route) -> Endpoint:
+        """The edge of the next attempt, which begins; waits a moment for one. Raises as Route.error says."""
+        endpoint = self._choose(attempts, route)
         try:
-            async with asyncio.timeout(self._limits.edge_wait_ms / 1000.0):
-                while endpoint is None:
+            async with asyncio.timeout(self._limits.edge_wait_ms / 1000.0 if endpoint is None else None):
+                while endpoint is None and not route.hopeless:
                     await self._changed.wait()
-                    endpoint = attempts.choose(self.endpoints, self._clock(), self._chance)
+                    endpoint = self._choose(attempts, route)
         except TimeoutError:
-            detail = "no edge worker that serves this pair is connected and ready"
-            raise Unavailable(detail, code="edge_unavailable", retry_after_ms=self._limits.edge_wait_ms) from None
+            endpoint = None
+        if endpoint is None:
+            raise route.error(self._limits.edge_wait_ms)
+        self._metrics.count("routed", region=endpoint.region, why=route.began(endpoint))
         return endpoint
 
-    def _update(self, endpoint: Endpoint) -> None:
-        peer = self._peers[endpoint.name]
+    def ended(
+        self, endpoint: Endpoint, outcome: Outcome, route: Route, answer: Translated | None, elapsed_s: float
+    ) -> None:
+        """An attempt ended: whoever chose an endpoint says so, once."""
+        now, features = self._clock(), route.features
+        endpoint.ended(outcome, tier=features.tier, chars=features.chars, elapsed_s=elapsed_s, now=now)
+        if answer is not None:
+            route.answered(endpoint, answer.accounted_ms, answer.stages_ms, now)
+        self._turned(endpoint.region, route.ended(endpoint, outcome, now))
+        if self._leaving:
+            self._ended.set()
+
+    def _choose(self, attempts: Attempts, route: Route) -> Endpoint | None:
+        now = self._clock()
+        return attempts.choose(route.endpoints(now), now, self._chance)
+
+    def _take_over(self, routing: Routing) -> list[EdgePeer]:
+        """Make the fleet what the config says; the links that are new. An edge that changes its region begins anew."""
+        urls = {url: name for name, region in routing.config.regions.items() for url in region.edges}
+        new = []
+        for url, region in urls.items():
+            known = self._endpoints.get(url)
+            if known is None or known.region != region:
+                self._endpoints[url] = self._new_endpoint(url, region)
+            if url not in self._peers:
+                peer = self._peers[url] = self._new_peer(url)
+                peer.on_change(lambda url=url: self._update(url))  # type: ignore[misc]
+                new.append(peer)
+        for url in self._peers.keys() - urls.keys():
+            self._tasks.spawn(self._let_go(self._peers.pop(url), self._endpoints.pop(url)), name=f"leave {url}")
+        self.fleet.apply(routing.config, routing.label, self._endpoints.values())
+        for url in urls:
+            self._update(url)
+        self.catalogue = Catalogue(self.endpoints)
+        return new
+
+    def _new_endpoint(self, url: str, region: str) -> Endpoint:
+        limits = self._limits
+        return Endpoint(
+            url, tau_s=limits.latency_tau_s, failure_cost_s=limits.failure_cost_s, now=self._clock(), region=region
+        )
+
+    async def _let_go(self, peer: EdgePeer, endpoint: Endpoint) -> None:
+        """Close a link whose edge gets nothing new, when its last request has ended or the time for that is up."""
+        self._metrics.gauge("edge_available", 0.0, edge=endpoint.name)
+        leaving = peer, endpoint
+        self._leaving.append(leaving)
+        try:
+            async with asyncio.timeout(self._drain_s):
+                while endpoint.in_flight:
+                    self._ended.clear()
+                    await self._ended.wait()
+        except TimeoutError:
+            self._metrics.count("drain_timeouts")
+        finally:
+            self._leaving.remove(leaving)
+            await peer.close()
+
+    def _update(self, url: str) -> None:
+        peer, endpoint = self._peers.get(url), self._endpoints.get(url)
+        if peer is None or endpoint is None:
+            return  # it was let go; what it still says concerns nobody
         served = endpoint.served
-        endpoint.update(up=peer.ready, hello=peer.hello, load=peer.load)
+        endpoint.update(up=peer.ready, hello=peer.hello, load=peer.load, rtt_s=peer.rtt_s)
         if endpoint.served != served:
             self.catalogue = Catalogue(self.endpoints)
-        self._metrics.gauge("edge_available", float(endpoint.available), edge=endpoint.name)
+        self._turned(endpoint.region, self.fleet.see(endpoint, self._clock()))
+        self._show(endpoint)
         self._changed.set()
         self._changed = asyncio.Event()
+
+    def _show(self, endpoint: Endpoint) -> None:
+        self._metrics.gauge("edge_available", float(endpoint.available), edge=endpoint.name)
+        region = self.fleet.regions[endpoint.region]
+        self._metrics.gauge("region_edges_up", sum(e.available for e in region.endpoints), region=region.name)
+        if region.rtt_s is not None:
+            self._metrics.gauge("region_rtt_ms", region.rtt_s * 1e3, region=region.name)
+
+    def _turned(self, region: str, turn: Turn | None) -> None:
+        if turn is not None:
+            self._metrics.count("region_turns", region=region, turn=turn)

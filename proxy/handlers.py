@@ -16,14 +16,18 @@ from nearsay.runtime.link import LinkServer
 from nearsay.runtime.metrics import Metrics
 from nearsay.runtime.tasks import Tasks
 from nearsay.wire.errors import Cancelled, InternalError, InvalidRequest, NearsayError, Unavailable, http_status
+from nearsay.wire.hops import TrustedHops
 from nearsay.wire.messages import Translated, Update
 from proxy import compress, render, sse
 from proxy.body import read_body
+from proxy.client_address import ClientAddresses
 from proxy.config import ProxyConfig
 from proxy.core.stages import Timeline, server_timing
 from proxy.edges import EdgePool
+from proxy.location import UNKNOWN, Locator, Place
 from proxy.problem import problem_bytes, problem_headers
 from proxy.request import ValidRequest, from_json, harmless_id, harmless_trace
+from proxy.route_door import RouteDoor
 from proxy.service import Call, TranslateService
 from proxy.tenants import Tenants
 
@@ -34,6 +38,7 @@ METHODS = {
     "/v1/translate": ("POST",),
     "/v1/languages": ("GET", "HEAD"),
     "/v1/models": ("GET", "HEAD"),
+    "/v1/route": ("GET",),
     "/link": ("GET",),
 }
 JSON = "application/json"
@@ -49,6 +54,8 @@ class Handlers:
         link: LinkServer,
         tenants: Tenants,
         config: ProxyConfig,
+        route: RouteDoor,
+        locator: Locator,
         *,
         metrics: Metrics,
         tasks: Tasks,
@@ -60,6 +67,9 @@ class Handlers:
         self._link = link
         self._config = config
         self._tenants = tenants
+        self._route_door = route
+        self._addresses = ClientAddresses(TrustedHops(config.trusted_hops), config.hop_header)
+        self._locator = locator
         self._metrics = metrics
         self._tasks = tasks
         self._clock = clock
@@ -71,6 +81,7 @@ class Handlers:
             web.post("/v1/translate", self.translate),
             web.get("/v1/languages", self.languages),
             web.get("/v1/models", self.models),
+            web.get("/v1/route", self.route, allow_head=False),
             web.get("/link", self.link, allow_head=False),
             web.route("*", "/{path:.*}", self.elsewhere),
         ]
@@ -87,13 +98,17 @@ class Handlers:
         """GET /v1/models."""
         return await self._guarded(request, self._models)
 
+    async def route(self, request: web.Request) -> web.StreamResponse:
+        """GET /v1/route."""
+        return await self._guarded(request, self._route)
+
     async def link(self, request: web.Request) -> web.StreamResponse:
         """GET /link: an SDK's WebSocket. Its key or the secret is in its hello."""
         if request.headers.get("Upgrade", "").lower() != "websocket":
             error = InvalidRequest("a WebSocket is spoken here: open it as ws://.../link")
             return self._refusal(error, self._call(request))
         try:
-            return await self._link.handle(request)
+            return await self._link.handle(request, context=self._place(request).country)
         except web.HTTPServiceUnavailable:
             return self._refusal(Unavailable("no new links now"), self._call(request))
         except web.HTTPException as error:
@@ -161,6 +176,12 @@ class Handlers:
     async def _models(self, request: web.Request, call: Call) -> web.StreamResponse:
         return await self._plain(request, render.models(self._pool.catalogue), call)
 
+    async def _route(self, request: web.Request, call: Call) -> web.StreamResponse:
+        address, place = self._addresses.of(request), self._place(request)
+        return await self._plain(
+            request, self._route_door.answer(request.query, call.tenant, address, place, call.id), call
+        )
+
     async def _plain(self, request: web.Request, body: bytes, call: Call) -> web.StreamResponse:
         headers = {"X-Request-ID": call.id}
         return await self._send(request, await self._encode(request, body, headers), headers)
@@ -175,7 +196,10 @@ class Handlers:
         rendered = self._clock()
         stages_ms = call.timeline.stages_ms(answer, rendered)
         lowered = call.lowered(request.priority)
-        return render.envelope(translations, stages_ms, call.id, lowered_to=lowered), stages_ms, rendered
+        body = render.envelope(
+            translations, stages_ms, call.id, region=call.region, routing=call.routing, lowered_to=lowered
+        )
+        return body, stages_ms, rendered
 
     async def _encode(self, request: web.Request, body: bytes, headers: dict[str, str]) -> bytes:
         """The body in the coding that the client likes best, if it is large enough to gain by it."""
@@ -224,7 +248,11 @@ class Handlers:
             id=harmless_id(request.headers.get("X-Request-ID", "")) or self._new_id(),
             timeline=timeline,
             traceparent=harmless_trace(request.headers.get("traceparent", "")),
+            country=self._place(request).country,
         )
+
+    def _place(self, request: web.Request) -> Place:
+        return self._locator.locate(self._addresses.of(request)) if self._locator.wanted else UNKNOWN
 
     def _count(self, code: str) -> None:
         self._metrics.count("requests", code=code, door="http")

@@ -63,12 +63,25 @@ class LinkDoor:
         valid = from_message(message, self._limits, self._pool.catalogue)
         timeline.parsed = self._clock()
         request_id = harmless_id(message.request_id) or self._new_id()
-        call = Call(id=request_id, timeline=timeline, traceparent=harmless_trace(message.traceparent), tenant=tenant)
+        call = Call(
+            id=request_id,
+            timeline=timeline,
+            traceparent=harmless_trace(message.traceparent),
+            tenant=tenant,
+            country=stream.context,
+        )
         answer = await self._service.translate(valid, call, stream.send if valid.stream else None)
         done = self._clock()
         stages_ms, e2e_ms = timeline.stages_ms(answer, done), timeline.e2e_ms(done)
-        lowered = call.lowered(valid.priority)
-        await stream.finish(msgspec.structs.replace(answer, stages_ms=stages_ms, accounted_ms=e2e_ms, priority=lowered))
+        told = msgspec.structs.replace(
+            answer,
+            stages_ms=stages_ms,
+            accounted_ms=e2e_ms,
+            region=call.region,
+            routing=call.routing,
+            priority=call.lowered(valid.priority),
+        )
+        await stream.finish(told)
         self._service.report(valid, answer, stages_ms, e2e_ms)
 
     def _count(self, code: str) -> None:

@@ -13,12 +13,22 @@ def translations(answer: Translated) -> bytes:
     return orjson.dumps([_translation(translation) for translation in answer.translations])
 
 
-def envelope(translations: bytes, stages_ms: dict[str, float], request_id: str, *, lowered_to: str = "") -> bytes:
+def envelope(
+    translations: bytes,
+    stages_ms: dict[str, float],
+    request_id: str,
+    *,
+    region: str = "",
+    routing: str = "",
+    lowered_to: str = "",
+) -> bytes:
     """The whole answer around a rendered array: rendering is timed, so it comes before the times are written.
 
-    `lowered_to`: the class it was served in, when that isn't the one asked for.
+    `region` answered, by the config that `routing` names. `lowered_to`: the class it was served in, when that isn't the
+    one asked for.
     """
     tail = b',"stages_ms":' + orjson.dumps(stages_ms) + b',"request_id":' + orjson.dumps(request_id)
+    tail += b',"region":' + orjson.dumps(region) + b',"routing":' + orjson.dumps(routing)
     if lowered_to:
         tail += b',"priority":' + orjson.dumps(lowered_to)
     return b'{"translations":' + translations + tail + b"}"

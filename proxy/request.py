@@ -15,15 +15,17 @@ import msgspec
 import orjson
 
 from nearsay.wire.errors import InvalidRequest
+from nearsay.wire.harmless import harmless_id as harmless_id
+from nearsay.wire.harmless import harmless_trace as harmless_trace
 from nearsay.wire.messages import Priority, Tier, Translate
 from proxy.core.catalogue import Catalogue
+from proxy.core.endpoint import pair_name
+from proxy.core.fleet import Features
 from proxy.core.limits import RequestLimits
 
 # An escape of half a surrogate pair may be in there: orjson refuses it without saying in which string.
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")  # W3C Trace Context
 _PRINTABLE_NAME = re.compile(r"[\x21-\x7e]*")
 _CODE_CHARS_MAX = 32
 _DETAIL_CHARS_MAX = 240
@@ -56,6 +58,19 @@ class ValidRequest(msgspec.Struct, frozen=True):
     segments: bool
     session: str
     chars: int  # code points of all texts
+
+    def features(self, *, tenant: str, country: str) -> Features:
+        """What of it decides its region."""
+        return Features(
+            pair=pair_name(self.source, self.target),
+            tier=self.tier,
+            priority=self.priority,
+            chars=self.chars,
+            tenant=tenant,
+            country=country,
+            session=self.session,
+            deadline_ms=self.deadline_ms,
+        )
 
     def message(
         self, *, request_id: str, budget_ms: float, attempt: int, attempts_left: int, traceparent: str, tenant: str
@@ -120,16 +135,6 @@ def from_message(message: Translate, limits: RequestLimits, catalogue: Catalogue
         segments=message.segments,
         session=message.session,
     )
-
-
-def harmless_id(given: str) -> str:
-    """A caller's own request id if it can stand in logs and headers as it is, else nothing."""
-    return given if _REQUEST_ID.fullmatch(given) else ""
-
-
-def harmless_trace(given: str) -> str:
-    """A caller's traceparent if it is one, else nothing."""
-    return given if _TRACEPARENT.fullmatch(given) else ""
 
 
 def _valid(

@@ -19,6 +19,7 @@ from nearsay.wire.messages import Message, Priority, ServedTier, Translated, Upd
 from proxy.core.attempts import Attempts
 from proxy.core.endpoint import Endpoint, Outcome, pair_name
 from proxy.core.limits import AttemptLimits
+from proxy.core.route import Route, affinity
 from proxy.core.routing_config import DEFAULT_TENANT
 from proxy.core.stages import Timeline
 from proxy.edges import EdgePool
@@ -39,6 +40,8 @@ class Call:
     tenant: str = DEFAULT_TENANT
     priority: Priority | None = None  # the class it is served in, once that is decided
     country: str = ""  # of the client, as far as it is known: ISO 3166-1 alpha-2
+    region: str = ""  # which one answered
+    routing: str = ""  # by which config, as Routing.label
 
     def lowered(self, asked: Priority) -> Priority | Literal[""]:
         """The class it was served in, if that isn't the one asked for."""
@@ -120,27 +123,42 @@ class TranslateService:
 
     async def _attempts(self, request: ValidRequest, call: Call, emit: Emit | None, deadline: Deadline) -> Translated:
         self._budget.deposit(self._clock())
-        pair = pair_name(request.source, request.target)
-        attempts = Attempts(self._limits, self._budget, deadline, pair=pair, tier=request.tier)
+        features = request.features(tenant=call.tenant, country=call.country)
+        route = Route(features, self._pool.fleet)
+        attempts = Attempts(
+            self._limits,
+            self._budget,
+            deadline,
+            pair=features.pair,
+            tier=request.tier,
+            affinity=affinity(features, request.texts[0]),
+            session=bool(request.session),
+        )
         while True:
-            endpoint = await self._pool.choose(attempts)
+            endpoint = await self._pool.choose(attempts, route)
             try:
-                return await self._attempt(endpoint, attempts, request, call, emit)
+                return await self._attempt(endpoint, attempts, route, request, call, emit)
             except NearsayError as error:
-                if not attempts.again(error, self._pool.endpoints, self._clock()):
+                if not attempts.again(error, route.allowed(), self._clock()):
                     raise
                 self._metrics.count("retries", code=error.code)
 
     async def _attempt(
-        self, endpoint: Endpoint, attempts: Attempts, request: ValidRequest, call: Call, emit: Emit | None
+        self,
+        endpoint: Endpoint,
+        attempts: Attempts,
+        route: Route,
+        request: ValidRequest,
+        call: Call,
+        emit: Emit | None,
     ) -> Translated:
         """One try at one edge; whatever ends it, the edge's stream and the endpoint's permit end with it."""
         outcome: Outcome = "ignored"
-        stream = None
+        stream = answer = None
         sent = self._clock()
         endpoint.started()
         try:
-            message = request.message(
+            asked = request.message(
                 request_id=call.id,
                 budget_ms=attempts.deadline.remaining_ms(sent),
                 attempt=attempts.number,
@@ -148,10 +166,10 @@ class TranslateService:
                 traceparent=call.traceparent,
                 tenant=call.tenant,
             )
-            stream = await self._pool.peer(endpoint).open(message)
-            while not isinstance(answer := await stream.receive(), Translated):
-                await self._pass_on(answer, attempts, emit)
-            outcome = "ok"
+            stream = await self._pool.peer(endpoint).open(asked)
+            while not isinstance(message := await stream.receive(), Translated):
+                await self._pass_on(message, attempts, emit)
+            outcome, answer = "ok", message
         except EndOfStream:
             outcome = "failed"
             raise InternalError("an edge ended without an answer") from None
@@ -165,8 +183,9 @@ class TranslateService:
             now = self._clock()
             if stream is not None:
                 stream.cancel()
-            endpoint.ended(outcome, tier=request.tier, chars=request.chars, elapsed_s=now - sent, now=now)
+            self._pool.ended(endpoint, outcome, route, answer, elapsed_s=now - sent)
         call.timeline.sent, call.timeline.answered = sent, now
+        call.region, call.routing = endpoint.region, self._pool.fleet.label
         return answer
 
     async def _pass_on(self, message: Message, attempts: Attempts, emit: Emit | None) -> None:

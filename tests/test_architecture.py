@@ -25,6 +25,7 @@ IMPURE = {"asyncio", "socket", "aiohttp", "torch", "time", "random", "os", "logg
 WALK = (
     ("proxy/handlers.py", "translate"),
     ("proxy/service.py", "translate"),
+    ("proxy/core/routing.py", "forward"),
     ("edge_worker/server.py", "translate"),
     ("edge_worker/pipeline.py", "translate"),
     ("edge_worker/core/segmenter.py", "segment"),

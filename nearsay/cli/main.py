@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from nearsay.cli import doctor, keys, load, proxy, stats, translate, up
+from nearsay.cli import doctor, geoip, keys, load, proxy, stats, translate, up
 from nearsay.cli.console import EXIT_USAGE, fail
 from nearsay.cli.options import Config, Overrides
-from nearsay.cli.services import become
+from nearsay.cli.services import become, require_services
 
 app = typer.Typer(
     name="nearsay",
@@ -41,6 +41,7 @@ app.command("stats")(stats.command)
 app.command("doctor")(doctor.command)
 app.command("load")(load.command)
 app.add_typer(keys.app, name="keys")
+app.add_typer(geoip.app, name="geoip")
 
 
 @app.command(
@@ -54,6 +55,16 @@ def distill(context: typer.Context) -> None:
     except ImportError as error:
         raise fail(f"can't import {error.name}: pip install 'nearsay[distill]'", EXIT_USAGE) from None
     distill_app(args=context.args, prog_name="nearsay distill")
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+)
+def route(context: typer.Context) -> None:
+    """Check a routing config; explain where a request goes, and why."""
+    require_services(("proxy",))
+    # Only when asked for: the SDK's package hasn't got the proxy, whose own code decides here.
+    import_module("nearsay.cli.route").app(args=context.args, prog_name="nearsay route")
 
 
 def _version(wanted: bool) -> None:

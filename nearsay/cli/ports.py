@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
@@ -35,13 +35,14 @@ def in_use(port: int, host: str = HOST) -> bool:
     return False
 
 
-def free_ports(count: int, host: str = HOST) -> list[int]:
-    """Distinct free ports. They are held together, then let go: a moment's race, the price of restarts on one port."""
-    sockets = [socket.socket() for _ in range(count)]
+def free_ports(count: int, host: str = HOST, *, but: Collection[int] = ()) -> list[int]:
+    """Distinct free ports, none of `but`. They are held together, then let go: a moment's race, the price of restarts
+    on one port."""
+    sockets = [socket.socket() for _ in range(count + len(but))]
     try:
         for free in sockets:
             free.bind((host, 0))
-        return [free.getsockname()[1] for free in sockets]
+        return [port for free in sockets if (port := free.getsockname()[1]) not in but][:count]
     finally:
         for free in sockets:
             free.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
@@ -21,6 +22,8 @@ from nearsay.wire.messages import LENGTH_BUCKET_NAMES, STAGES
 
 TIMEOUT_S = 3.0
 WATCH_S = 1.0
+OF_REGION = re.compile(r"(?P<name>\w+)\{region=(?P<region>[^,}]+)(?:,\w+=(?P<what>\w+))?\}")  # routed{region=eu,why=x}
+WORKER = re.compile(r",worker=\w+")
 ADMINS = tuple(f"http://{HOST}:{ports.admin_port}" for ports in DEFAULTS.values())
 
 
@@ -55,9 +58,13 @@ async def _watch(admins: Sequence[str], secret: str) -> None:
 
 
 def _view(found: Mapping[str, ServiceStats | str]) -> Group:
-    return Group(
-        *(stats_table(s) if isinstance(s, ServiceStats) else Text(f"{admin}: {s}") for admin, s in found.items())
-    )
+    shown: list[Table | Text] = []
+    for admin, stats in found.items():
+        if isinstance(stats, ServiceStats):
+            shown += [stats_table(stats), *regions_table(stats)]
+        else:
+            shown.append(Text(f"{admin}: {stats}"))
+    return Group(*shown)
 
 
 class StageStats(msgspec.Struct, frozen=True):
@@ -113,6 +120,29 @@ def stats_table(stats: ServiceStats) -> Table:
         quantiles = (f"{value:.2f}" for value in (row.p50_ms, row.p95_ms, row.p99_ms))
         table.add_row(row.stage, row.tier, row.bucket, str(row.count), *quantiles)
     return table
+
+
+def regions_table(stats: ServiceStats) -> list[Table]:
+    """A proxy's regions, if it has any: where requests went, which of them would have gone elsewhere, who was left."""
+    found: dict[str, dict[str, float]] = {}
+    for series, value in {**stats.counters, **stats.gauges}.items():
+        # Of several processes, each with a view of its own, the last one stands for all.
+        if (parts := OF_REGION.fullmatch(WORKER.sub("", series))) is not None:
+            found.setdefault(parts["region"], {})[f"{parts['name']} {parts['what'] or ''}".strip()] = value
+    if not found:
+        return []
+    table = Table(title="regions", title_justify="left")
+    table.add_column("region")
+    for column in ("edges", "ms away", "requests", "spilled", "probes", "left", "returned"):
+        table.add_column(column, justify="right")
+    for region, of in sorted(found.items()):
+        spilled = sum(count for name, count in of.items() if name.startswith("routed spill"))
+        sent = sum(count for name, count in of.items() if name.startswith("routed"))
+        rest = (of.get(name, 0.0) for name in ("routed probe", "region_turns left", "region_turns returned"))
+        away = f"{of['region_rtt_ms']:.1f}" if "region_rtt_ms" in of else ""
+        counts = (f"{count:g}" for count in (sent, spilled, *rest))
+        table.add_row(region, f"{of.get('region_edges_up', 0.0):g}", away, *counts)
+    return [table]
 
 
 def _order(row: StageStats) -> tuple[str, int, int, str]:

@@ -17,12 +17,14 @@ import typer
 
 from nearsay.cli.console import EXIT_FAILED, err, fail, note, out
 from nearsay.cli.options import Models
-from nearsay.cli.ports import DEFAULTS, in_use
+from nearsay.cli.ports import DEFAULTS, HOST, in_use
+from nearsay.cli.regions import REGIONS_MAX
 from nearsay.cli.services import require_services
 from nearsay.cli.stack import Stack, StackOptions, make_stack
 from nearsay.cli.supervisor import Supervisor
 from nearsay.cli.waterfall import waterfall
 from nearsay.client import AsyncClient, Result
+from nearsay.lab.relay import Relay
 from nearsay.runtime.child import ChildFailed
 from nearsay.runtime.tasks import Tasks
 from nearsay.wire.errors import InvalidRequest, NearsayError
@@ -71,6 +73,9 @@ def command(
     ].port,
     models: Models = None,
     origin: Annotated[bool, typer.Option(help="With an origin (needs torch), or edge only.")] = True,
+    regions: Annotated[
+        int, typer.Option(min=1, max=REGIONS_MAX, help="More than 1: emulated regions, each with an edge worker.")
+    ] = 1,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show what the services log.")] = False,
 ) -> None:
     """Start proxy, edge worker and origin on this machine; Ctrl-C drains and stops them.
@@ -79,7 +84,12 @@ def command(
     """
     require_services(("proxy", "edge", *(("origin",) if origin else ())))
     options = StackOptions(
-        port=port, edge_port=edge_port, origin_port=origin_port, models=tuple(models or ()), with_origin=origin
+        port=port,
+        edge_port=edge_port,
+        origin_port=origin_port,
+        models=tuple(models or ()),
+        with_origin=origin,
+        regions=regions,
     )
     raise typer.Exit(run_up(options, verbose=verbose))
 
@@ -139,11 +149,13 @@ class _Up:
 
     async def _serve(self) -> ChildFailed:
         try:
+            for distance in self._stack.distances:
+                delay_s = distance.region.rtt_ms / 2e3
+                await Relay((HOST, distance.edge.port), delay_s, self._tasks).start(distance.port)
             with err.status(f"starting {', '.join(self._stack.commands)}"):
                 await self._supervisor.start(lambda ready: note(f"{ready.service} is ready"))
             out.print(f"Nearsay is up: {self._stack.url}", soft_wrap=True)
-            for name, ports in self._stack.ports.items():
-                out.print(f"  {name:7} port {ports.port}, admin port {ports.admin_port}")
+            self._show()
         except ChildFailed as failure:
             return failure
         watching = self._tasks.spawn(self._supervisor.watch(), name="watch")
@@ -153,6 +165,18 @@ class _Up:
         finally:
             watching.cancel()  # whoever stops the services now must not find them restarted
             await asyncio.wait((watching,))
+
+    def _show(self) -> None:
+        """Where everything is, and with regions, how to see one go and come back."""
+        away = {distance.region.service: f", {distance.region.rtt_ms:g} ms away" for distance in self._stack.distances}
+        for name, ports in self._stack.ports.items():
+            pid = f", pid {self._supervisor.children[name].pid}" if name in away else ""
+            out.print(
+                f"  {name:7} port {ports.port}, admin port {ports.admin_port}{away.get(name, '')}{pid}", soft_wrap=True
+            )
+        if self._stack.routing is not None:
+            out.print(f"  routing config, read again when it changes: {self._stack.routing}", soft_wrap=True)
+            out.print("  kill an edge worker by its pid: `nearsay stats` shows the spill and the return")
 
 
 async def show_firsts(url: str) -> None:

@@ -16,6 +16,7 @@ from contextlib import aclosing
 from typing import Literal, Self, get_args
 from urllib.parse import urlsplit
 
+from nearsay.client.direct import Direct
 from nearsay.client.http import HttpTransport
 from nearsay.client.link import LinkTransport
 from nearsay.client.request import Options, Request, make_request
@@ -24,7 +25,7 @@ from nearsay.client.retry import ATTEMPTS_MAX, backoff_s, default_budget
 from nearsay.client.transport import Transport, TransportLost
 from nearsay.traffic.budget import RetryBudget
 from nearsay.traffic.deadline import Deadline
-from nearsay.wire.errors import DeadlineExceeded, InternalError, InvalidRequest, Unavailable
+from nearsay.wire.errors import DeadlineExceeded, InternalError, InvalidRequest, NearsayError, Unavailable
 from nearsay.wire.messages import Priority, Tier
 
 TransportName = Literal["auto", "link", "http"]
@@ -36,8 +37,10 @@ class AsyncClient:
     """Client of one proxy, for one event loop. Requests share its connections; use one for the whole program.
 
     `url` is the proxy's (default: `NEARSAY_URL`, then http://127.0.0.1:8100). `transport`: "auto" takes the link and
-    falls back to HTTP while there is none; "link" and "http" take only that. Every call may raise `InvalidRequest`,
-    `Overloaded`, `Unavailable`, `DeadlineExceeded` or `InternalError` (`nearsay.errors`), each with a stable `code`.
+    falls back to HTTP while there is none; "link" and "http" take only that. `direct`: ask the nearest edge without the
+    proxy in between, where the proxy offers that, and the proxy whenever the edge can't answer. Every call may raise
+    `InvalidRequest`, `Overloaded`, `Unavailable`, `DeadlineExceeded`, `RateLimited` or `InternalError`
+    (`nearsay.errors`), each with a stable `code`.
     """
 
     def __init__(
@@ -46,6 +49,7 @@ class AsyncClient:
         *,
         key: str = "",
         transport: TransportName = "auto",
+        direct: bool = False,
         retries: RetryBudget | None = None,
         rng: random.Random | None = None,
     ) -> None:
@@ -58,6 +62,7 @@ class AsyncClient:
         self._http = None if transport == "link" else HttpTransport(url, key=key)
         self._retries = retries or default_budget(time.monotonic())
         self._rng = rng or random.Random()
+        self._direct = Direct(url, key=key, rng=self._rng) if direct else None
         self._closed = False
 
     async def translate(
@@ -104,7 +109,7 @@ class AsyncClient:
     async def aclose(self) -> None:
         """Close the connections. Idempotent; requests in flight fail."""
         self._closed = True
-        for transport in (self._link, self._http):
+        for transport in (self._direct, self._link, self._http):
             if transport is not None:
                 await transport.close()
 
@@ -123,6 +128,19 @@ class AsyncClient:
         """Attempts, until one ends well; another one only while nothing of a lost one was handed out."""
         self._retries.deposit(_now())
         started = False
+        if self._direct is not None and not self._closed and (near := self._direct.link(request)) is not None:
+            first_by = self._direct.first_event_by(request)
+            try:
+                async with aclosing(near.exchange(request, 1)) as events:
+                    while (event := await _next(events, request.deadline if started else first_by)) is not None:
+                        started = True
+                        yield event
+                return
+            except (TransportLost, NearsayError) as problem:
+                error = problem.error if isinstance(problem, TransportLost) else problem
+                self._direct.failed(error)
+                if started:
+                    raise error from problem
         for attempt in range(1, ATTEMPTS_MAX + 1):
             try:
                 transport = await self._choose(request)

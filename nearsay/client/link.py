@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 
 import aiohttp
+import msgspec
 
 from nearsay.client.request import Request
 from nearsay.client.results import Done, Event, checked, event_of, result_of
@@ -15,23 +16,37 @@ from nearsay.runtime.link import LinkLimits, Peer, Stream
 from nearsay.runtime.tasks import Tasks
 from nearsay.runtime.transport import Transport, websocket_connect
 from nearsay.wire.errors import InternalError, InvalidRequest, LinkLost, Unavailable
-from nearsay.wire.messages import Hello, Translate, Translated, Update
+from nearsay.wire.messages import Hello, Tier, Translate, Translated, Update
+
+RETIRE_S = 120.0  # the longest default deadline
 
 
 class LinkTransport:
     """One `Peer`, which reconnects by itself. `ready` says whether the link is up now."""
 
-    def __init__(self, url: str, *, key: str = "") -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        key: str = "",
+        grant: Callable[[], str] | None = None,
+        limits: LinkLimits | None = None,
+    ) -> None:
+        """`url`: of a proxy, or of a link (ws, wss). `grant`: shown instead of a key, the newest with each request."""
         self._started = False
+        self._grant = grant
         self._decided = asyncio.Event()  # the link is up now, or our key was refused
         self._settled = asyncio.Event()  # a try to connect came to an end, good or bad
+        self._exchanges = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._session: aiohttp.ClientSession | None = None
         self._tasks = Tasks()
         self._peer = Peer(
             link_url(url),
-            hello=lambda: Hello(role="client", secret=key),
+            hello=lambda: Hello(role="client", secret=grant() if grant is not None else key),
             tasks=self._tasks,
-            limits=LinkLimits(),
+            limits=limits or LinkLimits(),
             clock=time.monotonic,
             connect=self._connect,
         )
@@ -59,7 +74,12 @@ class LinkTransport:
 
     async def exchange(self, request: Request, attempt: int) -> AsyncGenerator[Event, None]:
         """See `nearsay.client.transport.Transport.exchange`."""
-        stream = await self._open(request.message(asyncio.get_running_loop().time(), attempt))
+        asked = request.message(asyncio.get_running_loop().time(), attempt)
+        if self._grant is not None:
+            asked = msgspec.structs.replace(asked, grant=self._grant())
+        stream = await self._open(asked)
+        self._exchanges += 1
+        self._idle.clear()
         try:
             async for message in stream:
                 if isinstance(message, Update):
@@ -74,6 +94,32 @@ class LinkTransport:
             raise
         finally:
             stream.cancel()
+            self._exchanges -= 1
+            if not self._exchanges:
+                self._idle.set()
+
+    def serves(self, source: str, target: str, tier: Tier) -> bool:
+        """Whether the edge at the other end says that it can answer such a request now."""
+        hello, load = self._peer.hello, self._peer.load
+        if hello is None or (load.state if load is not None else hello.state) != "ready":
+            return False
+        here = any(m.tier == "edge" and (m.source, m.target) == (source, target) for m in hello.models)
+        far = load is not None and f"{source}-{target}" in load.origin_ready
+        return {"edge": here, "auto": here or far}.get(tier, far)
+
+    def on_change(self, callback: Callable[[], None]) -> None:
+        """Call when the link comes up, goes down or is told something."""
+        self._peer.on_change(callback)
+
+    async def retire(self) -> None:
+        """Close once the exchanges under way have ended, or after RETIRE_S."""
+        try:
+            async with asyncio.timeout(RETIRE_S):
+                await self._idle.wait()
+        except TimeoutError:
+            pass  # they are lost: nobody may wait for ever
+        finally:
+            await self.close()
 
     async def close(self) -> None:
         """Close the link and end its tasks."""
@@ -118,5 +164,5 @@ class LinkTransport:
 
 
 def link_url(url: str) -> str:
-    """`http://host:port` to `ws://host:port/link`, https to wss."""
-    return "ws" + url.removeprefix("http").rstrip("/") + "/link"
+    """`http://host:port` to `ws://host:port/link`, https to wss; an address of a link stays as it is."""
+    return url if url.startswith("ws") else "ws" + url.removeprefix("http").rstrip("/") + "/link"

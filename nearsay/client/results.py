@@ -44,6 +44,8 @@ class Result(msgspec.Struct, frozen=True):
     stages_ms: dict[str, float]
     request_id: str
     priority: str = ""  # "batch": served in that class though not asked to be, as the key's limits are used up
+    region: str = ""  # where it was translated
+    routing: str = ""  # version@hash of the routing config that sent it there
 
     @property
     def text(self) -> str:
@@ -114,6 +116,8 @@ def result_of(message: Translated, request_id: str) -> Result:
         stages_ms=message.stages_ms,
         request_id=request_id,
         priority=message.priority,
+        region=message.region,
+        routing=message.routing,
     )
 
 

@@ -22,8 +22,10 @@ T = TypeVar("T")
 class Client:
     """Client of one proxy. Arguments and errors are those of `AsyncClient`. Close it, or use it in a `with` block."""
 
-    def __init__(self, url: str = "", *, key: str = "", transport: TransportName = "auto") -> None:
-        self._client = AsyncClient(url, key=key, transport=transport)
+    def __init__(
+        self, url: str = "", *, key: str = "", transport: TransportName = "auto", direct: bool = False
+    ) -> None:
+        self._client = AsyncClient(url, key=key, transport=transport, direct=direct)
         self._loop = asyncio.new_event_loop()
         self._lock = threading.Lock()  # nothing is submitted once `_closed` is set
         self._closed = False

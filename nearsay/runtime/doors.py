@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from nearsay.runtime.config import ConfigError, ServiceConfig
 from nearsay.runtime.lifecycle import Lifecycle
+from nearsay.runtime.preface import PrefacedRunner
 from nearsay.runtime.tls import HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S, DoorTls
+from nearsay.wire.hops import TrustedHops
 
 BACKLOG = 1024  # connections that wait to be taken: also while processes change
 _IDLE_POLL_S = 0.02
@@ -71,7 +74,10 @@ async def http_runner(
             response.force_close()
 
     app.on_response_prepare.append(close_when_draining)
-    runner = web.AppRunner(
+    make: Callable[..., web.AppRunner] = web.AppRunner
+    if lifecycle is not None and config.proxy_protocol:
+        make = partial(PrefacedRunner, hops=TrustedHops(config.trusted_hops))
+    runner = make(
         app,
         access_log=None,
         logger=_http_log,
@@ -128,7 +134,7 @@ class Door:
 
     async def left(self, timeout_s: float) -> bool:
         """Wait until no connection is open, as an idle one may have a request on its way to us; whether none is."""
-        server = self._runner.server
+        server = self._runner._server  # not `server`: what listens may be a layer in front of it
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout_s
         # Nothing tells of a connection's end.

@@ -38,10 +38,12 @@ class Link:
         limits: LinkLimits,
         clock: Clock,
         authorise: Authorise = ANYBODY,
+        context: str = "",
         on_change: Callable[[Link], None] | None = None,
     ) -> None:
-        """`on_change` is called when the link comes up, with each load report, on go-away and at the end."""
+        """`on_change` is called when the link is up, with each load report and round trip, on go-away, at the end."""
         self.load: LoadReport | None = None
+        self.context = context
         self.closed = False
         self.reason = ""  # why it ended
         self.ended = asyncio.Event()  # `run` is through: the transport is closed
@@ -77,6 +79,11 @@ class Link:
     def leaving(self) -> bool:
         """The peer sent go-away."""
         return self._session.peer_leaving
+
+    @property
+    def rtt_s(self) -> float | None:
+        """Round trip to the peer in seconds, None while it isn't known."""
+        return self._session.rtt_s
 
     @property
     def in_flight(self) -> int:
@@ -230,7 +237,7 @@ class Link:
             case ev.Load(report=report):
                 self.load = report
                 self._changed()
-            case _:  # Up, GoAway: the session knows
+            case _:  # Up, GoAway, Timed: the session knows
                 self._changed()
 
     def _opened(self, stream: Stream) -> None:

@@ -71,12 +71,18 @@ class Peer:
         return self._link.load if self._link is not None else None
 
     @property
+    def rtt_s(self) -> float | None:
+        """Round trip of the current link in seconds, None while it isn't known."""
+        return self._link.rtt_s if self._link is not None else None
+
+    @property
     def in_flight(self) -> int:
         """Streams open now, on the current link and on those that finish."""
         return sum(link.in_flight for link in self._running)
 
     def on_change(self, callback: Callable[[], None]) -> None:
-        """Call when the link comes up or goes down, with each load report and when a try fails for a new reason."""
+        """Call when the link comes up or goes down, with each load report and measured round trip, and when a try fails
+        for a new reason."""
         self._callbacks.append(callback)
 
     async def start(self) -> None:

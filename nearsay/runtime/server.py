@@ -29,14 +29,17 @@ class LinkServer:
         limits: LinkLimits,
         clock: Clock,
         secret: str | Authorise = "",
+        named_max: int | None = None,
     ) -> None:
-        """`secret`: what a peer's hello must show, "" = anything goes; or who says what each secret makes of a peer."""
+        """`named_max`: links of peers that `secret` has a name for; so many at most, so that there is room for others.
+        `secret`: what a peer's hello must show, "" = anything goes; or who says what each secret makes of a peer."""
         self._hello = hello
         self._handler = handler
         self._tasks = tasks
         self._limits = limits
         self._clock = clock
         self._authorise = (one_of((secret,)) if secret else ANYBODY) if isinstance(secret, str) else secret
+        self._named_max = named_max
         self._links: set[Link] = set()
         self._report: LoadReport | None = None
         self._draining = False
@@ -47,19 +50,23 @@ class LinkServer:
         return len(self._links)
 
     @property
+    def _named(self) -> int:
+        return sum(bool(link.who) for link in self._links)
+
+    @property
     def in_flight(self) -> int:
         """Streams open now, over all links."""
         return sum(link.in_flight for link in self._links)
 
-    async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Serve one link as a WebSocket (GET /link); returns when it is over."""
+    async def handle(self, request: web.Request, *, context: str = "") -> web.StreamResponse:
+        """Serve one link as a WebSocket (GET /link); returns when it is over. `context`: see `Stream.context`."""
         if self._draining or len(self._links) >= self._limits.links_max:
             raise web.HTTPServiceUnavailable(text="no new links")
         transport, response = await accept_websocket(request)
-        await self.serve(transport)
+        await self.serve(transport, context=context)
         return response
 
-    async def serve(self, transport: Transport) -> None:
+    async def serve(self, transport: Transport, *, context: str = "") -> None:
         """Serve one link over any transport; returns when it is over."""
         if self._draining or len(self._links) >= self._limits.links_max:
             return await transport.close("unavailable")
@@ -72,6 +79,7 @@ class LinkServer:
             limits=self._limits,
             clock=self._clock,
             authorise=self._authorise,
+            context=context,
             on_change=self._changed,
         )
         self._links.add(link)
@@ -103,5 +111,7 @@ class LinkServer:
         await asyncio.gather(*(link.ended.wait() for link in links))
 
     def _changed(self, link: Link) -> None:
+        if self._named_max is not None and link.up and link.who and self._named > self._named_max:
+            return link.close("too_many_links")
         if link.up and link.load is None and self._report is not None:
             link.publish(self._report)

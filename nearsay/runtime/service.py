@@ -17,7 +17,7 @@ from typing import Protocol, runtime_checkable
 import msgspec
 from aiohttp import web
 
-from nearsay.runtime.admin import Measured, admin_routes
+from nearsay.runtime.admin import Measured, admin_routes, guarded
 from nearsay.runtime.config import ConfigError, ServiceConfig
 from nearsay.runtime.doors import Door, bind, http_runner
 from nearsay.runtime.inherited import Inherited
@@ -26,6 +26,7 @@ from nearsay.runtime.metrics import Metrics
 from nearsay.runtime.stop import Stop, stop_on_signals, stop_with_stdin
 from nearsay.runtime.tasks import Tasks
 from nearsay.runtime.tls import DoorTls, check_tls
+from nearsay.wire.hops import TrustedHops
 
 _log = logging.getLogger(__name__)
 _LAG_PERIOD_S = 0.1
@@ -57,6 +58,14 @@ class Service(Protocol):
 
     async def stop(self) -> None:
         """Release everything; called exactly once, also when `start` failed or was never reached."""
+
+
+@runtime_checkable
+class HasAdminRoutes(Protocol):
+    """A service that shows more on its admin port than all do: only to whom that shows its secret."""
+
+    def admin_routes(self) -> Iterable[web.RouteDef]:
+        """Routes of the admin port."""
 
 
 @runtime_checkable
@@ -115,7 +124,10 @@ async def run_service(
     stop = stop or stop_on_signals()
     announce = announce or partial(print, flush=True)  # whoever waits for the line reads a pipe
     tasks = Tasks()
-    admin = Door(await http_runner(admin_routes(config, service.lifecycle, _measured(service)), config))
+    routes: list[web.AbstractRouteDef] = [*admin_routes(config, service.lifecycle, _measured(service))]
+    if isinstance(service, HasAdminRoutes):
+        routes += [_guarded(config, route) for route in service.admin_routes()]
+    admin = Door(await http_runner(routes, config))
     door = Door(await http_runner(service.routes(), config, service.lifecycle))
     try:
         if config.stop_with_stdin or given is not None:
@@ -143,12 +155,22 @@ async def run_service(
 
 
 def check_doors(config: ServiceConfig) -> None:
-    """Refuse ports that strangers can reach without a secret, and TLS that is half of one. Raises ConfigError."""
+    """Refuse ports that strangers can reach without a secret, TLS that is half of one, and hops that are none. Raises
+    ConfigError."""
     problems = check_tls(config)
     if not config.secret and not _is_loopback(config.host):
         problems.append(f"'host' {config.host} is not loopback: set 'secret', or bind 127.0.0.1")
     if not config.admin_secret and not _is_loopback(config.admin_host):
         problems.append(f"'admin_host' {config.admin_host} is not loopback: set 'admin_secret', or bind 127.0.0.1")
+    try:
+        hops = TrustedHops(config.trusted_hops)
+    except ValueError as error:
+        problems.append(f"'trusted_hops': {error}")
+    else:
+        if config.proxy_protocol and not hops:
+            problems.append("'proxy_protocol' needs 'trusted_hops': the networks that it is taken from")
+        if config.proxy_protocol and config.tls_cert is not None:
+            problems.append("'proxy_protocol' is for a plain port: who sends the header ends the TLS")
     if problems:
         raise ConfigError(problems)
 
@@ -160,6 +182,10 @@ def _reload_on_hangup(service: Service, tls: DoorTls | None) -> None:
         reloads.append(service.reload)
     if reloads:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: [reload() for reload in reloads])
+
+
+def _guarded(config: ServiceConfig, route: web.RouteDef) -> web.RouteDef:
+    return web.RouteDef(route.method, route.path, guarded(config, route.handler), route.kwargs)
 
 
 def _measured(service: Service) -> Measured:

@@ -26,6 +26,8 @@ class StreamOwner(Protocol):
     def hello(self) -> Hello | None: ...
     @property
     def who(self) -> str: ...
+    @property
+    def context(self) -> str: ...
     def can_send(self, stream: int) -> bool: ...
     def send(self, stream: int, message: Message, *, final: bool) -> None: ...
     def reject(self, stream: int, error: NearsayError) -> None: ...
@@ -57,6 +59,11 @@ class Stream:
     def who(self) -> str:
         """What that process was recognised as by the secret in its hello."""
         return self._link.who
+
+    @property
+    def context(self) -> str:
+        """What the door that let the link in knew of the connection."""
+        return self._link.context
 
     async def send(self, message: Message) -> None:
         """Queue a message; waits while the stream or link is out of room. Raises the error that ended the stream."""

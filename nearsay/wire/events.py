@@ -57,3 +57,7 @@ class GoAway(Event, frozen=True):
     """The peer takes no new streams on this link; open ones go on."""
 
     reason: str
+
+
+class Timed(Event, frozen=True):
+    """The round trip was measured anew: `Session.rtt_s`."""

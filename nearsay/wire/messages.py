@@ -145,6 +145,7 @@ class Translate(Message, frozen=True):
     attempts_left: int = 0
     traceparent: str = ""
     seq: int = 0  # counts the requests of a session
+    grant: str = ""  # from a client that asks an edge directly: the newest it has, "" = the one in its hello
 
 
 class SegmentText(msgspec.Struct, frozen=True, array_like=True):
@@ -195,6 +196,8 @@ class Translated(Message, frozen=True):
     translations: tuple[TranslatedText, ...]
     stages_ms: dict[str, float]
     accounted_ms: float  # edge wall time from message read to answer written
+    region: str = ""  # which one answered; the proxy says so
+    routing: str = ""  # and by which routing config: version@hash
     priority: Priority | Literal[""] = ""  # the class it was served in, when that isn't the one asked for
 
 

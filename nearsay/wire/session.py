@@ -33,6 +33,7 @@ from nearsay.wire.protocol import (
     link_step,
     stream_step,
 )
+from nearsay.wire.round_trip import RoundTrip
 from nearsay.wire.sending import SendingHalf
 from nearsay.wire.streams import StreamRecord
 
@@ -71,6 +72,7 @@ class Session(SendingHalf):
         self._born = self._ticked = now
         self._silent_s = self._unpinged_s = 0.0
         self._pings = 0
+        self._round_trip = RoundTrip()
         self._on_frame = {
             Frame.HELLO: self._on_hello,
             Frame.OPEN: self._on_open,
@@ -85,6 +87,12 @@ class Session(SendingHalf):
         }
         if side is Side.CONNECT:
             self._greet(hello)
+            self._round_trip.asked(0, now)  # their hello answers ours: an estimate before the first ping
+
+    @property
+    def rtt_s(self) -> float | None:
+        """Round trip of this link in seconds, None while it isn't known."""
+        return self._round_trip.rtt_s
 
     def receive(self, packet: bytes, now: float) -> list[ev.Event]:
         """Take one packet. Raises ProtocolError, and nothing else whatever the bytes are."""
@@ -123,6 +131,7 @@ class Session(SendingHalf):
         elif self._unpinged_s >= self._limits.ping_interval_s:
             self._unpinged_s = 0.0
             self._pings += 1
+            self._round_trip.asked(self._pings, now)
             self._control(Frame.PING, self._pings)
         if self._failure is not None:
             self.close()
@@ -145,6 +154,7 @@ class Session(SendingHalf):
             self.who = who
             self._greet(msgspec.structs.replace(self._hello, secret=""))
         self.remote = msgspec.structs.replace(hello, secret="")
+        self._round_trip.answered(0, now)
         if self.leaving:
             self.go_away(self._go_away_reason)
         events.append(ev.Up(self.remote))
@@ -157,7 +167,9 @@ class Session(SendingHalf):
         self._out.pong(frame[1])
 
     def _on_pong(self, events: list[ev.Event], frame: list[Any], now: float) -> None:
-        """Any packet shows that the peer lives; the pong is only the cheapest one to ask for."""
+        """Any packet shows that the peer lives; the pong is the cheapest to ask for, and says how far away it is."""
+        if self._round_trip.answered(frame[1], now):
+            events.append(ev.Timed())
 
     def _on_load(self, events: list[ev.Event], frame: list[Any], now: float) -> None:
         events.append(ev.Load(self._codec.decode_as(frame[1], LoadReport)))

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from nearsay.traffic.ewma import PeakEwma
+from nearsay.traffic.rendezvous import key_of
 from nearsay.wire.messages import Hello, LoadReport, ModelInfo, State, Tier
 
 Outcome = Literal["ok", "failed", "ignored"]
@@ -27,8 +28,11 @@ def pair_name(source: str, target: str) -> str:
 class Endpoint:
     """State of one edge: what it serves, whether it is up, how it has done."""
 
-    def __init__(self, name: str, *, tau_s: float, failure_cost_s: float, now: float) -> None:
+    def __init__(self, name: str, *, tau_s: float, failure_cost_s: float, now: float, region: str = "") -> None:
         self.name = name
+        self.region = region
+        self.node = key_of(name)  # its identity in rendezvous hashing
+        self.rtt_s: float | None = None  # of its link; kept while it is away
         self.up = False
         self.in_flight = 0
         self.state: State = "starting"
@@ -41,7 +45,7 @@ class Endpoint:
         self._edge_cost = PeakEwma(tau_s, now)
         self._origin_cost = PeakEwma(tau_s, now)
 
-    def update(self, *, up: bool, hello: Hello | None, load: LoadReport | None) -> None:
+    def update(self, *, up: bool, hello: Hello | None, load: LoadReport | None, rtt_s: float | None = None) -> None:
         """Take in what the link says now.
 
         What the edge serves is kept while it is away, and what it could ever get from an origin until it restarts: an
@@ -50,6 +54,7 @@ class Endpoint:
         self.up = up
         if not up or hello is None:
             return
+        self.rtt_s = rtt_s if rtt_s is not None else self.rtt_s
         if hello.instance != self._instance:
             self._instance, self.origin_pairs = hello.instance, frozenset()
         self.models = _newest(hello.models, load.models if load is not None else ())

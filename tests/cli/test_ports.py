@@ -11,6 +11,11 @@ def test_free_ports_are_distinct_and_free() -> None:
     assert not any(in_use(port) for port in ports)
 
 
+def test_ports_that_are_taken_already_are_left_out() -> None:
+    taken = free_ports(3)
+    assert not set(free_ports(200, but=taken)) & set(taken)
+
+
 def test_in_use() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         assert in_use(server.getsockname()[1])

@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearsay.cli.ports import DEFAULTS
+from nearsay.cli.regions import REGIONS, REGIONS_MAX
 from nearsay.cli.stack import StackOptions, choose_ports, make_stack, toml
+from proxy.core.routing_check import read
 
 
 def configs(options: StackOptions, folder: Path) -> dict[str, dict[str, object]]:
@@ -44,6 +46,34 @@ def test_without_an_origin(tmp_path: Path) -> None:
     found = configs(StackOptions(port=0, with_origin=False), tmp_path)
     assert list(found) == ["edge", "proxy"]
     assert found["edge"]["origins"] == []
+
+
+def test_regions_have_an_edge_and_a_distance_each(tmp_path: Path) -> None:
+    stack = make_stack(StackOptions(port=0, regions=3), tmp_path)
+    assert list(stack.commands) == ["origin", "edge-eu", "edge-us", "edge-ap", "proxy"]
+    assert {command[2] for name, command in stack.commands.items() if name.startswith("edge")} == {"edge_worker"}
+    found = {name: tomllib.loads(Path(command[-1]).read_text()) for name, command in stack.commands.items()}
+    assert "edges" not in found["proxy"] and found["proxy"]["routing"] == str(stack.routing)
+    assert (
+        found["edge-us"]["origins"] == found["edge-eu"]["origins"] == [f"ws://127.0.0.1:{found['origin']['port']}/link"]
+    )
+    assert [distance.edge.port for distance in stack.distances] == [
+        found[name]["port"] for name in ("edge-eu", "edge-us", "edge-ap")
+    ]
+    assert stack.routing is not None
+    config = read(stack.routing.read_text()).config
+    assert [region.edges for region in config.regions.values()] == [
+        (f"ws://127.0.0.1:{distance.port}/link",) for distance in stack.distances
+    ]
+    doors = [port for config in found.values() for port in (config["port"], config["admin_port"])]
+    assert len({*doors, *(distance.port for distance in stack.distances)}) == 13
+    assert "NEARSAY_EDGE_ORIGINS" in stack.hidden and "NEARSAY_PROXY_ROUTING" in stack.hidden
+
+
+def test_edges_of_regions_have_the_ports_after_the_first(tmp_path: Path) -> None:
+    ports = choose_ports(StackOptions(regions=REGIONS_MAX))
+    assert [ports[region.service].port for region in REGIONS] == [8110, 8112, 8114, 8116, 8118]
+    assert ports["origin"].port == 8120
 
 
 def test_environment_that_would_override_is_hidden(tmp_path: Path) -> None:

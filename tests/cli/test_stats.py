@@ -11,7 +11,7 @@ from aiohttp import web
 from typer.testing import CliRunner
 
 from nearsay.cli.main import app
-from nearsay.cli.stats import ServiceStats, StageStats, stats_table
+from nearsay.cli.stats import ServiceStats, StageStats, regions_table, stats_table
 
 STATS = {
     "service": "edge",
@@ -63,6 +63,24 @@ def test_table_and_a_service_that_is_not_there(admin: str) -> None:
     assert "edge: ready" in result.stdout
     assert "127.0.0.1:1" in result.stdout
     assert "1.50" in result.stdout
+
+
+def test_regions_are_shown_where_there_are_any() -> None:
+    assert regions_table(ServiceStats("edge", "ready", counters={"requests{code=ok,door=http}": 3.0})) == []
+    counters = {
+        "routed{region=eu,why=fastest}": 7.0,
+        "routed{region=eu,why=probe}": 1.0,
+        "routed{region=us,why=spill_health}": 2.0,
+        "routed{region=us,why=spill_load}": 3.0,
+        "region_turns{region=eu,turn=left}": 1.0,
+        "region_turns{region=eu,turn=returned}": 1.0,
+    }
+    gauges = {"region_rtt_ms{region=eu}": 4.25, "region_edges_up{region=eu}": 2.0, "region_edges_up{region=us}": 1.0}
+    [table] = regions_table(ServiceStats("proxy", "ready", counters=counters, gauges=gauges))
+    assert list(zip(*(column.cells for column in table.columns), strict=True)) == [
+        ("eu", "2", "4.2", "8", "0", "1", "1", "1"),
+        ("us", "1", "", "5", "5", "0", "0", "0"),
+    ]
 
 
 def test_json(admin: str) -> None:

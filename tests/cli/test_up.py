@@ -7,8 +7,11 @@ import os
 import re
 import signal
 import socket
+import tempfile
+import tomllib
 from pathlib import Path
 
+import aiohttp
 import pytest
 from typer.testing import CliRunner
 
@@ -21,7 +24,8 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
-def pretended_services(monkeypatch: pytest.MonkeyPatch) -> None:
+def pretended_services(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(stack, "MODULES", dict.fromkeys(("origin", "edge", "proxy"), "tests.cli.fake_stack"))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
@@ -78,6 +82,31 @@ def test_without_an_origin(monkeypatch: pytest.MonkeyPatch) -> None:
     code, out, _ = run("--port", "0", "--no-origin")
     assert code == 0
     assert "edge" in out and "origin" not in out
+
+
+def _edge_of(region: str) -> str:
+    [routing] = Path(tempfile.gettempdir()).glob("nearsay-*/routing.toml")
+    [url] = tomllib.loads(routing.read_text())["regions"][region]["edges"]
+    return str(url)
+
+
+def test_emulated_regions(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+
+    async def through_a_relay_then_signalled(_: str) -> None:
+        url = _edge_of("us")
+        async with aiohttp.ClientSession(url.replace("ws", "http").removesuffix("/link")) as http:
+            begin = asyncio.get_running_loop().time()
+            async with http.get("/link") as answer:
+                told.append(f"{answer.status} {asyncio.get_running_loop().time() - begin >= 0.18}")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(up, "show_firsts", through_a_relay_then_signalled)
+    code, out, _ = run("--port", "0", "--regions", "2")
+    assert code == 0
+    assert re.search(r"edge-eu port \d+, admin port \d+, 4 ms away, pid \d+\n", out)
+    assert re.search(r"edge-us port \d+, admin port \d+, 90 ms away, pid \d+\n", out)
+    assert told == ["400 True"], "the handshake's round trip and the request's"
 
 
 def test_a_port_that_is_taken() -> None:

@@ -232,6 +232,7 @@ async def edge_room(
         clock=now,
         connect=lambda url: fakes[url].connect(),
         rng=random.Random(1),
+        wall=now,
     )
     tasks = Tasks()
 
@@ -242,7 +243,7 @@ async def edge_room(
 
     peer = Peer(
         "ws://edge/link",
-        hello=lambda: Hello("proxy"),
+        hello=lambda: Hello("proxy", secret=edge.config.secret),
         tasks=tasks,
         limits=limits or LinkLimits(),
         clock=now,

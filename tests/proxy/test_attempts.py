@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from nearsay.traffic.budget import RetryBudget
 from nearsay.traffic.deadline import Deadline
+from nearsay.traffic.rendezvous import SLACK
 from nearsay.wire.errors import (
     CODES,
     InternalError,
@@ -32,17 +33,27 @@ def first(_: int) -> int:
     return 0
 
 
-def edge(name: str, *, state: State = "ready", origin_ready: tuple[str, ...] = (), up: bool = True) -> Endpoint:
-    made = Endpoint(name, tau_s=10.0, failure_cost_s=1.0, now=0.0)
+def edge(
+    name: str, *, state: State = "ready", origin_ready: tuple[str, ...] = (), up: bool = True, region: str = ""
+) -> Endpoint:
+    made = Endpoint(name, tau_s=10.0, failure_cost_s=1.0, now=0.0, region=region)
     hello = Hello("edge", models=(model("en", "de"),), origin_pairs=("en-de",))
     made.update(up=True, hello=hello, load=LoadReport(state, origin_ready=origin_ready))
     made.up = up
     return made
 
 
-def attempts(tier: Tier = "auto", *, budget: RetryBudget | None = None, limits: AttemptLimits = LIMITS) -> Attempts:
+def attempts(
+    tier: Tier = "auto",
+    *,
+    budget: RetryBudget | None = None,
+    limits: AttemptLimits = LIMITS,
+    affinity: int | None = None,
+    session: bool = False,
+) -> Attempts:
     budget = budget or RetryBudget(ratio=0.0, floor_per_s=100.0, ttl_s=10.0, now=0.0)
-    return Attempts(limits, budget, Deadline.after_ms(10_000.0, 0.0), pair="en-de", tier=tier)
+    deadline = Deadline.after_ms(10_000.0, 0.0)
+    return Attempts(limits, budget, deadline, pair="en-de", tier=tier, affinity=affinity, session=session)
 
 
 def test_a_failed_attempt_goes_to_another_edge() -> None:
@@ -139,6 +150,70 @@ def test_an_edge_without_the_pair_is_never_asked() -> None:
     other = Endpoint("x", tau_s=10.0, failure_cost_s=1.0, now=0.0)
     other.update(up=True, hello=Hello("edge", models=(model("en", "pt"),)), load=None)
     assert attempts().choose([other], 0.0, first) is None
+
+
+def test_the_next_region_is_asked_when_nobody_of_the_first_can_be() -> None:
+    edges = [edge("a", region="near"), edge("b", region="near"), edge("c", region="far"), edge("d", region="far")]
+    tries = attempts(limits=AttemptLimits(attempts_max=5))
+    asked = []
+    for seed in range(4):
+        chosen = tries.choose(edges, 0.0, Random(seed).randrange)
+        assert chosen is not None
+        asked.append(chosen.region)
+        assert tries.again(Overloaded(), edges, 0.0) == (seed < 3)
+    assert asked == ["near", "near", "far", "far"]
+
+
+def test_a_region_without_its_origin_comes_after_one_that_has_it() -> None:
+    edges = [edge("a", region="near"), edge("b", region="far", origin_ready=("en-de",))]
+    assert attempts("origin").choose(edges, 0.0, first) is edges[1]
+    assert attempts("edge").choose(edges, 0.0, first) is edges[0]
+
+
+def chosen_by_key(edges: list[Endpoint], key: int, *, session: bool = False) -> Endpoint:
+    chosen = attempts(affinity=key, session=session).choose(edges, 0.0, Random(key).randrange)
+    assert chosen is not None
+    return chosen
+
+
+def test_equal_texts_meet_in_at_most_two_edges() -> None:
+    edges = [edge(name) for name in "abcdef"]
+    for key in range(20):
+        asked = set()
+        for _ in range(SLACK):
+            chosen = chosen_by_key(edges, key)
+            chosen.started()
+            asked.add(chosen.name)
+        assert len(asked) == 2
+        for one in edges:
+            while one.in_flight:
+                one.ended("ignored", tier="auto", chars=1, elapsed_s=0.0, now=0.0)
+
+
+def test_a_key_prefers_the_less_loaded_of_its_two() -> None:
+    edges = [edge(name) for name in "abcdef"]
+    usual = chosen_by_key(edges, 7)
+    usual.started()
+    usual.ended("ok", tier="auto", chars=128, elapsed_s=1.0, now=0.0)
+    other = chosen_by_key(edges, 7)
+    assert other is not usual
+    other.started()
+    other.ended("ok", tier="auto", chars=128, elapsed_s=2.0, now=0.0)
+    assert chosen_by_key(edges, 7) is usual
+
+
+def test_a_session_stays_whatever_the_load_up_to_the_bound() -> None:
+    edges = [edge(name) for name in "abcd"]
+    home = chosen_by_key(edges, 3, session=True)
+    for _ in range(SLACK):
+        assert chosen_by_key(edges, 3, session=True) is home
+        home.started()
+    away = chosen_by_key(edges, 3, session=True)
+    assert away is not home
+    home.ended("ok", tier="auto", chars=128, elapsed_s=9.0, now=0.0)
+    assert chosen_by_key(edges, 3, session=True) is home, "slow or not"
+    home.up = False
+    assert chosen_by_key(edges, 3, session=True) is away
 
 
 @given(st.integers(0, 2**32), st.lists(st.sampled_from(["overloaded", "link_lost", "unavailable", "draining"])))

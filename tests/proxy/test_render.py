@@ -18,7 +18,9 @@ def test_the_answer() -> None:
         {},
         1.0,
     )
-    assert orjson.loads(render.envelope(render.translations(answer), {"parse": 0.1}, "r1")) == {
+    assert orjson.loads(
+        render.envelope(render.translations(answer), {"parse": 0.1}, "r1", region="eu", routing="v1@abc")
+    ) == {
         "translations": [
             {
                 "text": "Guten Morgen",
@@ -38,6 +40,8 @@ def test_the_answer() -> None:
         ],
         "stages_ms": {"parse": 0.1},
         "request_id": "r1",
+        "region": "eu",
+        "routing": "v1@abc",
     }
 
 
