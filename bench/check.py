@@ -17,6 +17,7 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
     "decode_step": (),
     "regions": ("share_fastest", "flaps_after_recovery", "failed_requests", "crowd_lost_ms", "decision_us"),
     "steer": ("steered_share", "ranked_share", "decision_us"),
+    "tenant_flood": ("calm_p99_ratio", "calm_failed"),
     "draft_verify": ("drafted_passes_over_greedy", "captions_passes_over_scratch"),
 }
 
