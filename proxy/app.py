@@ -14,7 +14,7 @@ import msgspec
 from aiohttp import web
 
 from nearsay.runtime.clock import Clock, wall_clock
-from nearsay.runtime.config import ConfigError, load_config
+from nearsay.runtime.config import load_config
 from nearsay.runtime.inherited import Inherited, inherited
 from nearsay.runtime.lifecycle import Lifecycle
 from nearsay.runtime.link import Connect, Dial, LinkServer, Peer
@@ -25,17 +25,19 @@ from nearsay.runtime.tasks import Tasks
 from nearsay.runtime.workers import row_count
 from nearsay.wire.grant import GrantKey
 from nearsay.wire.messages import Hello
-from proxy.config import ProxyConfig, check, key_problems, routing_of
+from proxy.config import ProxyConfig, check, routing_of
 from proxy.core.fleet_view import view
 from proxy.core.ledger import Ledger, memory_bytes
 from proxy.core.probes import ProbeTable
 from proxy.core.routing_check import Routing, named
+from proxy.core.routing_config import Tenant
 from proxy.edges import EdgePool
 from proxy.handlers import Handlers
 from proxy.link_door import LinkDoor
 from proxy.location import Locator
 from proxy.route_door import RouteDoor
 from proxy.routing_file import RoutingFile
+from proxy.routing_file import load as load_routing
 from proxy.service import TranslateService
 from proxy.shared_limits import Memory, RedisBoard, SharedLimits
 from proxy.steer_fleet import FleetRegions
@@ -61,10 +63,12 @@ class Proxy:
         rng: random.Random | None = None,
         new_id: Callable[[], str] = new_id,
         wall: Clock = wall_clock,
+        tenants: Mapping[str, Tenant] = {},
         ledger: Ledger | None = None,
         shared: SharedLimits | None = None,
     ) -> None:
-        """`ledger`: what tenants used, if others count it too; `shared`: what this process does about that."""
+        """`tenants`: those of a proxy without a routing file. `ledger`: what tenants used, if others count it too;
+        `shared`: what this process does about that."""
         rng = rng or random.Random()
         self.config = config
         self.lifecycle = Lifecycle()
@@ -73,36 +77,12 @@ class Proxy:
         self._clock = clock
         self._tasks = Tasks()
         self._routing = RoutingFile(config.routing, self._apply, self.metrics) if config.routing is not None else None
-        routing = named(routing_of(config)) if self._routing is None else self._routing.routing
-        if problems := key_problems(config, routing.config.tenants):
-            raise ConfigError(problems)
-        self._shared = shared
+        routing = named(routing_of(config, tenants)) if self._routing is None else self._routing.routing
+        check(config, routing.config.tenants)
+        self.pool = self._new_pool(routing, connect, rng)
         ledger = ledger or Ledger(bytearray(memory_bytes(1)), rows=1, row=0)
+        self._shared = shared
         self.tenants = Tenants(config, routing.config.tenants, ledger, metrics=self.metrics, clock=clock)
-        dial = Dial.of(config)
-
-        def new_peer(url: str) -> Peer:
-            return Peer(
-                url,
-                hello=self._to_edge,
-                tasks=self._tasks,
-                limits=config.link,
-                clock=clock,
-                connect=connect,
-                rng=rng,
-                dial=dial,
-            )
-
-        self.pool = EdgePool(
-            routing,
-            new_peer,
-            config.attempts,
-            drain_s=config.drain_timeout_s,
-            tasks=self._tasks,
-            metrics=self.metrics,
-            clock=clock,
-            chance=rng.randrange,
-        )
         self.service = TranslateService(
             self.pool,
             self.tenants,
@@ -136,6 +116,32 @@ class Proxy:
             tasks=self._tasks,
             clock=clock,
             new_id=new_id,
+        )
+
+    def _new_pool(self, routing: Routing, connect: Connect | None, rng: random.Random) -> EdgePool:
+        config, dial = self.config, Dial.of(self.config)
+
+        def new_peer(url: str) -> Peer:
+            return Peer(
+                url,
+                hello=self._to_edge,
+                tasks=self._tasks,
+                limits=config.link,
+                clock=self._clock,
+                connect=connect,
+                rng=rng,
+                dial=dial,
+            )
+
+        return EdgePool(
+            routing,
+            new_peer,
+            config.attempts,
+            drain_s=config.drain_timeout_s,
+            tasks=self._tasks,
+            metrics=self.metrics,
+            clock=self._clock,
+            chance=rng.randrange,
         )
 
     def _route_door(self, wall: Clock) -> RouteDoor:
@@ -215,11 +221,11 @@ def build(
     rng: random.Random | None = None,
     new_id: Callable[[], str] = new_id,
     wall: Clock = wall_clock,
+    tenants: Mapping[str, Tenant] = {},
     given: Inherited | None = None,
 ) -> Proxy:
-    """A proxy from its config. Raises ConfigError. `given` is what a parent of several processes gave to this one; all
-    else but `config` is for simulations."""
-    checked = check(config)
+    """A proxy from its config. Raises ConfigError. `given` is what a parent of several processes gave to this one; the
+    rest is for simulations."""
     ledger, shared = None, None
     if given is not None:
         ledger = Memory.of(given).ledger(given.row)
@@ -227,12 +233,13 @@ def build(
         shared = SharedLimits(1, RedisBoard(config.limits_redis), clock=clock)
         ledger = shared.own.ledger(0)
     return Proxy(
-        checked,
+        config,
         clock=clock,
         connect=connect,
         rng=rng,
         new_id=new_id,
         wall=wall,
+        tenants=tenants,
         ledger=ledger,
         shared=shared,
     )
@@ -242,7 +249,8 @@ def main(config_path: Path | None, overrides: Mapping[str, object] | None = None
     """Run a proxy, or the parent of several, until it is told to stop; the exit status. Raises ConfigError."""
 
     def load() -> ProxyConfig:
-        return check(load_config(config_path, ProxyConfig, overrides or {}))
+        config = load_config(config_path, ProxyConfig, overrides or {})
+        return check(config, {} if config.routing is None else load_routing(config.routing).config.tenants)
 
     config, given = load(), inherited()
     if given is None and config.workers:

@@ -42,30 +42,24 @@ class ProxyConfig(ServiceConfig, frozen=True, forbid_unknown_fields=True, kw_onl
     link: LinkLimits = LinkLimits(backoff_max_s=1.0, ping_interval_s=1.0)  # a ping measures how far a region is
 
 
-def routing_of(config: ProxyConfig) -> RoutingConfig:
+def routing_of(config: ProxyConfig, tenants: Mapping[str, Tenant] = {}) -> RoutingConfig:
     """What a proxy without a routing file goes by: one region, with no limit of its own."""
-    return RoutingConfig(regions={DEFAULT_REGION: Region(edges=config.edges, in_flight_max=config.in_flight_max)})
+    region = Region(edges=config.edges, in_flight_max=config.in_flight_max)
+    return RoutingConfig(regions={DEFAULT_REGION: region}, tenants=dict(tenants))
 
 
-def check(config: ProxyConfig) -> ProxyConfig:
+def check(config: ProxyConfig, tenants: Mapping[str, Tenant] = {}) -> ProxyConfig:
     """The rules that hold between fields. Raises ConfigError."""
     problems = []
     if not config.edges and config.routing is None:
         problems.append("edges: at least one url such as 'ws://127.0.0.1:8110/link' is needed")
-    if config.routing is None:
-        problems += key_problems(config, {})
+    if not config.keys and not any(tenant.keys for tenant in tenants.values()) and not is_loopback(config.host):
+        problems.append(f"keys: at least one is needed to listen on {config.host}; without keys only loopback is")
     if any(not key for key in config.keys):
         problems.append("keys: an empty key would let everybody in")
     if problems:
         raise ConfigError(problems)
     return config
-
-
-def key_problems(config: ProxyConfig, tenants: Mapping[str, Tenant]) -> list[str]:
-    """Without any key a proxy lets everybody in: on loopback only."""
-    if config.keys or any(tenant.keys for tenant in tenants.values()) or is_loopback(config.host):
-        return []
-    return [f"keys: at least one is needed to listen on {config.host}; without keys only loopback is"]
 
 
 def is_loopback(host: str) -> bool:

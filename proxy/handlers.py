@@ -66,10 +66,10 @@ class Handlers:
         self._pool = pool
         self._link = link
         self._config = config
-        self._tenants = tenants
         self._route_door = route
         self._addresses = ClientAddresses(TrustedHops(config.trusted_hops), config.hop_header)
         self._locator = locator
+        self._tenants = tenants
         self._metrics = metrics
         self._tasks = tasks
         self._clock = clock

@@ -24,8 +24,8 @@ def envelope(
 ) -> bytes:
     """The whole answer around a rendered array: rendering is timed, so it comes before the times are written.
 
-    `region` answered, by the config that `routing` names. `lowered_to`: the class it was served in, when that isn't the
-    one asked for.
+    `region` answered, by the config that `routing` names. `lowered_to`: the class it was served in, when that isn't
+    the one asked for.
     """
     tail = b',"stages_ms":' + orjson.dumps(stages_ms) + b',"request_id":' + orjson.dumps(request_id)
     tail += b',"region":' + orjson.dumps(region) + b',"routing":' + orjson.dumps(routing)

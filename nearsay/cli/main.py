@@ -40,8 +40,8 @@ app.command("translate")(translate.command)
 app.command("stats")(stats.command)
 app.command("doctor")(doctor.command)
 app.command("load")(load.command)
-app.add_typer(keys.app, name="keys")
 app.add_typer(geoip.app, name="geoip")
+app.add_typer(keys.app, name="keys")
 
 
 @app.command(

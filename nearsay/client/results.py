@@ -43,9 +43,9 @@ class Result(msgspec.Struct, frozen=True):
     translations: tuple[Translation, ...]
     stages_ms: dict[str, float]
     request_id: str
-    priority: str = ""  # "batch": served in that class though not asked to be, as the key's limits are used up
     region: str = ""  # where it was translated
     routing: str = ""  # version@hash of the routing config that sent it there
+    priority: str = ""  # "batch": served in that class though not asked to be, as the key's limits are used up
 
     @property
     def text(self) -> str:
@@ -115,9 +115,9 @@ def result_of(message: Translated, request_id: str) -> Result:
         translations=msgspec.convert(message.translations, tuple[Translation, ...], from_attributes=True),
         stages_ms=message.stages_ms,
         request_id=request_id,
-        priority=message.priority,
         region=message.region,
         routing=message.routing,
+        priority=message.priority,
     )
 
 

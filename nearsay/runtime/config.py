@@ -36,6 +36,8 @@ class ServiceConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     admin_host: str = "127.0.0.1"
     admin_port: Port = 0
     secret: str = ""  # links must show it; "" is for loopback only
+    trusted_hops: tuple[str, ...] = ()  # networks of our own load balancers: their word on a client's address counts
+    proxy_protocol: bool = False  # each connection from a trusted hop begins with a PROXY header (v1 or v2)
     admin_secret: str = ""  # asked of who reads the admin port, as a Bearer token; "" is for loopback only
     tls_cert: Path | None = None  # PEM; with both the service port speaks TLS. They are read again when they change
     tls_key: Path | None = None
@@ -44,8 +46,6 @@ class ServiceConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     peer_cert: Path | None = None  # what those links show
     peer_key: Path | None = None
     dscp: Annotated[int, msgspec.Meta(ge=0, le=63)] = 0  # mark of our packets (RFC 2474), for networks that look at it
-    trusted_hops: tuple[str, ...] = ()  # networks of our own load balancers: their word on a client's address counts
-    proxy_protocol: bool = False  # each connection from a trusted hop begins with a PROXY header (v1 or v2)
     drain_timeout_s: Seconds = 20.0
     drain_idle_s: Seconds = 1.0  # idle connections are kept so long when draining: a request may be on its way
     keepalive_timeout_s: Seconds = 75.0  # for the next request's headers to arrive, also the first one's

@@ -62,7 +62,7 @@ class Service(Protocol):
 
 @runtime_checkable
 class HasAdminRoutes(Protocol):
-    """A service that shows more on its admin port than all do: only to whom that shows its secret."""
+    """A service that shows more on its admin port than all do: only to whom that shows the admin secret."""
 
     def admin_routes(self) -> Iterable[web.RouteDef]:
         """Routes of the admin port."""
@@ -124,10 +124,10 @@ async def run_service(
     stop = stop or stop_on_signals()
     announce = announce or partial(print, flush=True)  # whoever waits for the line reads a pipe
     tasks = Tasks()
-    routes: list[web.AbstractRouteDef] = [*admin_routes(config, service.lifecycle, _measured(service))]
+    shown: list[web.AbstractRouteDef] = [*admin_routes(config, service.lifecycle, _measured(service))]
     if isinstance(service, HasAdminRoutes):
-        routes += [_guarded(config, route) for route in service.admin_routes()]
-    admin = Door(await http_runner(routes, config))
+        shown += [_guarded(config, route) for route in service.admin_routes()]
+    admin = Door(await http_runner(shown, config))
     door = Door(await http_runner(service.routes(), config, service.lifecycle))
     try:
         if config.stop_with_stdin or given is not None:
@@ -155,8 +155,10 @@ async def run_service(
 
 
 def check_doors(config: ServiceConfig) -> None:
-    """Refuse ports that strangers can reach without a secret, TLS that is half of one, and hops that are none. Raises
-    ConfigError."""
+    """Refuse ports that strangers can reach without a secret, TLS that is half of one, hops that are none.
+
+    Raises ConfigError.
+    """
     problems = check_tls(config)
     if not config.secret and not _is_loopback(config.host):
         problems.append(f"'host' {config.host} is not loopback: set 'secret', or bind 127.0.0.1")
@@ -169,8 +171,8 @@ def check_doors(config: ServiceConfig) -> None:
     else:
         if config.proxy_protocol and not hops:
             problems.append("'proxy_protocol' needs 'trusted_hops': the networks that it is taken from")
-        if config.proxy_protocol and config.tls_cert is not None:
-            problems.append("'proxy_protocol' is for a plain port: who sends the header ends the TLS")
+    if config.proxy_protocol and config.tls_cert is not None:
+        problems.append("'proxy_protocol' and 'tls_cert' exclude each other: who sends the header ends TLS, too")
     if problems:
         raise ConfigError(problems)
 

@@ -16,7 +16,6 @@ from nearsay.runtime.tasks import Tasks
 from nearsay.runtime.transport import Connect, Transport
 from proxy.app import Proxy, build
 from proxy.config import ProxyConfig
-from proxy.core.routing_config import Tenant
 from tests.kit.fake_edge import FakeEdge
 
 
@@ -63,16 +62,12 @@ def memory_connect(edges: Mapping[str, FakeEdge]) -> Connect:
 
 
 @asynccontextmanager
-async def proxy_room(
-    *edges: FakeEdge, config: ProxyConfig | None = None, tenants: Mapping[str, Tenant] | None = None, **options: Any
-) -> AsyncIterator[ProxyRoom]:
+async def proxy_room(*edges: FakeEdge, config: ProxyConfig | None = None, **options: Any) -> AsyncIterator[ProxyRoom]:
     """Run a proxy in front of `edges`, linked in memory, listening on a free loopback port as run_service would."""
     by_url = {f"ws://edge-{number}/link": edge for number, edge in enumerate(edges)}
     fields = {field: getattr(config or ProxyConfig(), field) for field in ProxyConfig.__struct_fields__}
     config = ProxyConfig(**(fields | {"edges": tuple(by_url) or ("ws://nowhere/link",), "port": 0}))
     proxy = build(config, connect=memory_connect(by_url), rng=random.Random(1), **options)
-    if tenants is not None:
-        proxy.tenants.replace(tenants)
     app = web.Application()
     app.add_routes(proxy.routes())
     runner = web.AppRunner(app, handler_cancellation=True, auto_decompress=False, access_log=None, shutdown_timeout=1.0)

@@ -86,8 +86,7 @@ async def listening(edge: FakeEdge, tenants: dict[str, Tenant] | None = None, **
     """A proxy as it runs; the port."""
     values = ProxyConfig(edges=(await edge.start(),), port=0, admin_port=0, drain_idle_s=0.01, **config)  # type: ignore[arg-type]
     stop, tasks, ready = Stop(), Tasks(), asyncio.get_running_loop().create_future()
-    proxy: Proxy = build(values)
-    proxy.tenants.replace(tenants or {})
+    proxy: Proxy = build(values, tenants=tenants or {})
     service = tasks.spawn(run_service(proxy, stop=stop, announce=ready.set_result), name="service")
     try:
         yield json.loads(await asyncio.wait_for(ready, WITHIN_S))["port"]

@@ -40,9 +40,9 @@ async def running(edge: FakeEdge) -> AsyncIterator[dict[str, int]]:
     )
     tenants = {"acme": Tenant(keys=(key_hash(KEY),), requests_per_s=0.001, burst_s=5000.0)}
     stop, tasks, ready = Stop(), Tasks(), asyncio.get_running_loop().create_future()
-    proxy = build(config)
-    proxy.tenants.replace(tenants)
-    service = tasks.spawn(run_service(proxy, stop=stop, announce=ready.set_result), name="proxy")
+    service = tasks.spawn(
+        run_service(build(config, tenants=tenants), stop=stop, announce=ready.set_result), name="proxy"
+    )
     try:
         yield json.loads(await asyncio.wait_for(ready, WITHIN_S))
         stop.ask()

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import signal
 from pathlib import Path
 
 import pytest
@@ -121,13 +119,13 @@ def test_what_can_not_be_read_is_told(tmp_path: Path) -> None:
         build(ProxyConfig(routing=path))
 
 
-async def test_a_hangup_reloads_the_running_proxy_and_the_admin_port_tells(tmp_path: Path) -> None:
+async def test_a_reload_reaches_the_running_proxy_and_the_admin_port_tells(tmp_path: Path) -> None:
     path = tmp_path / "routing.toml"
     path.write_text('version = "one"\n' + GOOD)
     async with proxy_room(FakeEdge(), FakeEdge(), config=ProxyConfig(routing=path)) as room:
         assert (await room.post({}))[1]["routing"].startswith("one@")
         path.write_text('version = "two"\n' + GOOD.replace("edge-0", "edge-1"))
-        os.kill(os.getpid(), signal.SIGHUP)
+        room.proxy.reload()
         await room.until(lambda: room.proxy.pool.fleet.label.startswith("two@"))
         assert (await room.post({}))[1]["routing"].startswith("two@")
         path.write_text("version = 2")

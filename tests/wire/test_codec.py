@@ -45,7 +45,7 @@ def instances(kind: Any) -> st.SearchStrategy[Any]:
             return st.lists(instances(args[0]), max_size=3).map(tuple)
         case origin if origin is dict:
             return st.dictionaries(instances(args[0]), instances(args[1]), max_size=3)
-        case types.UnionType:
+        case types.UnionType | typing.Union:
             return st.one_of(*map(instances, args))
     return st.builds(kind, **{field.name: instances(field.type) for field in msgspec.structs.fields(kind)})
 
