@@ -18,6 +18,7 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
     "regions": ("share_fastest", "flaps_after_recovery", "failed_requests", "crowd_lost_ms", "decision_us"),
     "steer": ("steered_share", "ranked_share", "decision_us"),
     "swap": ("failed_requests", "p95_while_swapping_over_calm", "memory_after_over_first_swap"),
+    "tenant_flood": ("calm_p99_ratio", "calm_failed"),
     "draft_verify": ("drafted_passes_over_greedy", "captions_passes_over_scratch"),
 }
 

@@ -84,7 +84,7 @@ async def _measure(options: argparse.Namespace) -> Path:
     tasks = Tasks()
     try:
         with tempfile.TemporaryDirectory(prefix="nearsay-bench-") as folder:
-            async with _echo() as upstream:
+            async with echo() as upstream:
                 for name in options.proxies.split(","):
                     if name == "litellm" and options.litellm is None:
                         continue
@@ -123,7 +123,7 @@ def measures(figures: dict[str, Figures], many: dict[str, float]) -> list[Measur
 
 
 async def _figures(rival: Rival, upstream: Upstream, seconds: float, tasks: Tasks) -> Figures:
-    connections = await _connect(rival.port, OPEN_CONNECTIONS)
+    connections = await connect(rival.port, OPEN_CONNECTIONS)
     await _closed_loop(connections[:CLOSED_CONNECTIONS], rival.request, WARM_UP_S)
     spent = cpu_seconds(rival.pid)
     begin = time.perf_counter()
@@ -131,11 +131,11 @@ async def _figures(rival: Rival, upstream: Upstream, seconds: float, tasks: Task
     capacity_per_s = answered / (time.perf_counter() - begin)
     per_core_s = answered / (cpu_seconds(rival.pid) - spent)
     rate_per_s = SHARE_OF_CAPACITY * capacity_per_s
-    through, errors = await _open_loop(connections, rival.request, rate_per_s, seconds, tasks)
-    _close(connections)
-    connections = await _connect(upstream.http, OPEN_CONNECTIONS)
-    direct, _ = await _open_loop(connections, NATIVE, rate_per_s, seconds, tasks)
-    _close(connections)
+    through, errors = await open_loop(connections, rival.request, rate_per_s, seconds, tasks)
+    close(connections)
+    connections = await connect(upstream.http, OPEN_CONNECTIONS)
+    direct, _ = await open_loop(connections, NATIVE, rate_per_s, seconds, tasks)
+    close(connections)
     found = Figures(
         capacity_per_s=capacity_per_s,
         per_core_s=per_core_s,
@@ -157,7 +157,7 @@ async def _figures(rival: Rival, upstream: Upstream, seconds: float, tasks: Task
 async def _many(rival: Rival) -> dict[str, float]:
     """A request on each of 5,000 connections, all open at once, and what one costs in memory."""
     before = resident_bytes(rival.pid)
-    connections = await _connect(rival.port, MANY_CONNECTIONS)
+    connections = await connect(rival.port, MANY_CONNECTIONS)
     idle = resident_bytes(rival.pid)
     errors = 0
     begin = time.perf_counter()
@@ -167,7 +167,7 @@ async def _many(rival: Rival) -> dict[str, float]:
         errors += sum(not isinstance(answer, bytes) for answer in answers)
     seconds = time.perf_counter() - begin
     after = resident_bytes(rival.pid)
-    _close(connections)
+    close(connections)
     kib = 1024 * MANY_CONNECTIONS
     return {
         "errors_5000": errors,
@@ -191,7 +191,7 @@ async def _closed_loop(connections: list[Connection], request: bytes, seconds: f
     return sum(await asyncio.gather(*map(client, connections)))
 
 
-async def _open_loop(
+async def open_loop(
     connections: list[Connection], request: bytes, rate_per_s: float, seconds: float, tasks: Tasks
 ) -> tuple[list[float], int]:
     """Seconds from due to answered, and the number of errors."""
@@ -227,7 +227,8 @@ async def _open_loop(
     return latencies, errors
 
 
-async def _connect(port: int, count: int) -> list[Connection]:
+async def connect(port: int, count: int) -> list[Connection]:
+    """Open connections, some at a time."""
     opened: list[Connection] = []
     for start in range(0, count, CONNECT_AT_ONCE):
         wave: list[Awaitable[Connection]] = [
@@ -237,13 +238,14 @@ async def _connect(port: int, count: int) -> list[Connection]:
     return opened
 
 
-def _close(connections: list[Connection]) -> None:
+def close(connections: list[Connection]) -> None:
+    """Close them."""
     for connection in connections:
         connection.close()
 
 
 @asynccontextmanager
-async def _echo() -> AsyncIterator[Upstream]:
+async def echo() -> AsyncIterator[Upstream]:
     """The echo inherits this process's core."""
     process = await asyncio.create_subprocess_exec(sys.executable, "-m", "bench.echo_edge", stdout=PIPE)
     try:

@@ -13,7 +13,6 @@ from nearsay.runtime.config import ConfigError, Port, Seconds, ServiceConfig
 from nearsay.wire.limits import LinkLimits
 from proxy.core.direct import DirectLimits
 from proxy.core.forwarded import HopHeader
-from proxy.core.keys import key_problems
 from proxy.core.limits import AnswerLimits, AttemptLimits, RequestLimits
 from proxy.core.probes import ProbeLimits
 from proxy.core.routing_config import DEFAULT_REGION, Region, RoutingConfig, Tenant
@@ -51,7 +50,7 @@ def routing_of(config: ProxyConfig, tenants: Mapping[str, Tenant] = {}) -> Routi
 
 def check(config: ProxyConfig, tenants: Mapping[str, Tenant] = {}) -> ProxyConfig:
     """The rules that hold between fields. Raises ConfigError."""
-    problems = key_problems(tenants)
+    problems = []
     if not config.edges and config.routing is None:
         problems.append("edges: at least one url such as 'ws://127.0.0.1:8110/link' is needed")
     if not config.keys and not any(tenant.keys for tenant in tenants.values()) and not is_loopback(config.host):

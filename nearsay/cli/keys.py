@@ -15,7 +15,7 @@ from nearsay.cli.options import AsJson
 
 PREFIX = "nsk_"  # so that a scanner for leaked secrets can know it
 KEY_BYTES = 32  # of chance: why a plain hash is enough (proxy/core/keys.py)
-_BARE_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")
 
 app = typer.Typer(help="API keys of tenants.", no_args_is_help=True)
 
@@ -27,17 +27,17 @@ def group() -> None:
 
 @app.command()
 def new(
-    tenant: Annotated[str, typer.Option(help="Whose key it will be: a name of letters, digits, - and _.")] = "default",
+    tenant: Annotated[str, typer.Option(help="Whose key it will be.")] = "default",
     as_json: AsJson = False,
 ) -> None:
     """Make a key: print it, once, and the lines for the routing config that let it in."""
-    if not _BARE_NAME.fullmatch(tenant):
-        raise fail(f"{tenant!r} is no name for a tenant: 1 to 64 letters, digits, - and _", EXIT_USAGE)
+    if not _NAME.fullmatch(tenant):
+        raise fail(f"{tenant!r}: a tenant's name is made of a-z, 0-9, and _ . - after the first", EXIT_USAGE)
     key = PREFIX + secrets.token_urlsafe(KEY_BYTES)
     hashed = "sha256:" + sha256(key.encode()).hexdigest()
     if as_json:
         write(msgspec.json.encode({"tenant": tenant, "key": key, "hash": hashed}).decode() + "\n")
         return
-    write(f'{key}\n\n[tenants.{tenant}]\nkeys = ["{hashed}"]\n')
+    write(f'{key}\n\n[tenants."{tenant}"]\nkeys = ["{hashed}"]\n')
     note("The first line is the key: it is shown this once. The rest is for the routing config, which keeps the hash;")
     note("a tenant may have several keys, so that a new one can be handed out before the old one is taken away.")

@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from nearsay.cli.console import EXIT_FAILED, EXIT_USAGE, err, fail, note, out, write
-from nearsay.cli.options import AsJson, Source, TierName
+from nearsay.cli.options import AdminSecret, AsJson, Source, TierName, admin_headers
 from nearsay.runtime.config import ConfigError
 from nearsay.wire.hops import parse_address
 from nearsay.wire.messages import Priority
@@ -81,6 +81,7 @@ def explain_command(
         str, typer.Option(help="Without --admin: where the proxy stands, a region or LATITUDE,LONGITUDE.")
     ] = "",
     as_json: AsJson = False,
+    admin_secret: AdminSecret = "",
 ) -> None:
     """Say where a request goes, why, what would be second, and at which load it would go there.
 
@@ -98,7 +99,7 @@ def explain_command(
     )
     routing = _load(config) if config is not None else None
     if admin:
-        explanation = _explain(features, asyncio.run(_fetch(admin)), routing)
+        explanation = _explain(features, asyncio.run(_fetch(admin, admin_secret)), routing)
     elif routing is not None:
         place = _place(here or routing.config.default_region or next(iter(routing.config.regions)), routing.config)
         explanation = _explain(features, assumed(routing.config, routing.label, features.pair, place), None)
@@ -157,11 +158,13 @@ def _place(here: str, config: RoutingConfig) -> tuple[float, float] | None:
     return latitude, longitude
 
 
-async def _fetch(admin: str) -> FleetView:
+async def _fetch(admin: str, secret: str) -> FleetView:
+    headers = admin_headers(secret)
     try:
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
         url = f"{admin.rstrip('/')}/routing"
-        async with aiohttp.ClientSession(timeout=timeout, raise_for_status=True) as http, http.get(url) as answer:
+        session = aiohttp.ClientSession(timeout=timeout, raise_for_status=True, headers=headers)
+        async with session as http, http.get(url) as answer:
             return msgspec.json.decode(await answer.read(), type=Shown).fleet
     except (aiohttp.ClientError, TimeoutError, ValueError) as error:  # msgspec's errors are ValueErrors
         raise fail(f"{admin} says nothing of routing: {str(error) or 'no answer in time'}") from None

@@ -23,6 +23,7 @@ from nearsay.wire.messages import LENGTH_BUCKET_NAMES, STAGES
 TIMEOUT_S = 3.0
 WATCH_S = 1.0
 OF_REGION = re.compile(r"(?P<name>\w+)\{region=(?P<region>[^,}]+)(?:,\w+=(?P<what>\w+))?\}")  # routed{region=eu,why=x}
+WORKER = re.compile(r",worker=\w+")
 ADMINS = tuple(f"http://{HOST}:{ports.admin_port}" for ports in DEFAULTS.values())
 
 
@@ -125,7 +126,8 @@ def regions_table(stats: ServiceStats) -> list[Table]:
     """A proxy's regions, if it has any: where requests went, which of them would have gone elsewhere, who was left."""
     found: dict[str, dict[str, float]] = {}
     for series, value in {**stats.counters, **stats.gauges}.items():
-        if (parts := OF_REGION.fullmatch(series)) is not None:
+        # Of several processes, each with a view of its own, the last one stands for all.
+        if (parts := OF_REGION.fullmatch(WORKER.sub("", series))) is not None:
             found.setdefault(parts["region"], {})[f"{parts['name']} {parts['what'] or ''}".strip()] = value
     if not found:
         return []

@@ -134,7 +134,7 @@ class Door:
 
     async def left(self, timeout_s: float) -> bool:
         """Wait until no connection is open, as an idle one may have a request on its way to us; whether none is."""
-        server = self._runner.server
+        server = self._runner._server  # not `server`: what listens may be a layer in front of it
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout_s
         # Nothing tells of a connection's end.

@@ -74,7 +74,9 @@ class Parent:
         stop = self._stop = self._stop or stop_on_signals()
         sockets = bind(config.host, config.port, dscp=config.dscp)
         routes = admin_routes(config, self, self._measured, self._about)
-        admin = Door(await http_runner([*routes, web.post("/reload", guarded(config, self._on_reload))], config))
+        routes.append(web.post("/reload", guarded(config, self._on_reload)))
+        routes.append(web.get("/{path:.*}", guarded(config, self._pass_on)))
+        admin = Door(await http_runner(routes, config))
         self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=ASK_TIMEOUT_S))
         workers = self._workers = Workers(
             self._name,
@@ -157,6 +159,17 @@ class Parent:
             return shown({"error": str(error)}, 409)
         return shown(self._about())
 
+    async def _pass_on(self, request: web.Request) -> web.Response:
+        """A page of its service's own is answered by one of the processes, as it sees things."""
+        assert self._workers is not None
+        for worker in self._workers.alive:
+            try:
+                status, body, kind = await self._get(worker, request.path)
+                return web.Response(status=status, body=body, content_type=kind)
+            except (aiohttp.ClientError, TimeoutError):
+                continue
+        return shown({"error": "no process answers"}, 503)
+
     # ---- what all of them measured -----------------------------------------------------------------------------------
 
     def _about(self) -> dict[str, object]:
@@ -181,15 +194,20 @@ class Parent:
 
     async def _ask(self, worker: Worker) -> None:
         """Keep what a process measured so far; one that doesn't answer in time is what it was."""
-        if worker.child.ready is None:
-            return
-        headers = {"Authorization": f"Bearer {self._config.admin_secret}"} if self._config.admin_secret else {}
-        url = f"http://127.0.0.1:{worker.child.ready.admin_port}/state"
         try:
-            async with self._http.get(url, headers=headers) as answer:
-                worker.last = msgspec.json.decode(await answer.read(), type=MetricsState)
+            status, body, _ = await self._get(worker, "/state")
+            worker.last = msgspec.json.decode(body, type=MetricsState) if status == 200 else worker.last
         except (aiohttp.ClientError, TimeoutError, msgspec.MsgspecError):
             _log.debug("%s does not say what it measured", worker.child.name)
+
+    async def _get(self, worker: Worker, path: str) -> tuple[int, bytes, str]:
+        """A page of a process' own admin port: status, body, type. Raises aiohttp.ClientError, TimeoutError."""
+        if worker.child.ready is None:
+            raise aiohttp.ClientConnectionError
+        headers = {"Authorization": f"Bearer {self._config.admin_secret}"} if self._config.admin_secret else {}
+        url = f"http://127.0.0.1:{worker.child.ready.admin_port}{path}"
+        async with self._http.get(url, headers=headers) as answer:
+            return answer.status, await answer.read(), answer.content_type
 
     async def _ask_often(self) -> None:
         assert self._workers is not None

@@ -62,10 +62,10 @@ class Service(Protocol):
 
 @runtime_checkable
 class HasAdminRoutes(Protocol):
-    """A service that shows more on its admin port than all do."""
+    """A service that shows more on its admin port than all do: only to whom that shows the admin secret."""
 
     def admin_routes(self) -> Iterable[web.RouteDef]:
-        """Routes of the admin port, for who shows its secret."""
+        """Routes of the admin port."""
 
 
 @runtime_checkable
@@ -129,7 +129,7 @@ async def run_service(
     tasks = Tasks()
     shown: list[web.AbstractRouteDef] = [*admin_routes(config, service.lifecycle, _measured(service))]
     if isinstance(service, HasAdminRoutes):
-        shown += [web.route(at.method, at.path, guarded(config, at.handler)) for at in service.admin_routes()]
+        shown += [_guarded(config, route) for route in service.admin_routes()]
     admin = Door(await http_runner(shown, config))
     door = Door(await http_runner(service.routes(), config, service.lifecycle))
     try:
@@ -190,6 +190,10 @@ def _reload_on_hangup(service: Service, tls: DoorTls | None) -> None:
         reloads.append(service.reload)
     if reloads:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: [reload() for reload in reloads])
+
+
+def _guarded(config: ServiceConfig, route: web.RouteDef) -> web.RouteDef:
+    return web.RouteDef(route.method, route.path, guarded(config, route.handler), route.kwargs)
 
 
 def _measured(service: Service) -> Measured:

@@ -1,7 +1,7 @@
 """The parent of several processes of one service: it owns the ports, they serve them.
 
 The sockets are the parent's, so that no connection is refused while processes change: what nobody has taken yet waits
-in the one queue that all of them take from. (With SO_REUSEPORT each has a queue of its own, lost with it: ADR 9.)
+in the one queue that all of them take from. (With SO_REUSEPORT each has a queue of its own, lost with it: ADR 14.)
 A worker that dies is started again, after a wait that grows. A reload puts a new one in the place of each old one, one
 after the other, and has the old one drain only when the new one is ready: one that fails leaves the rest as it is.
 """

@@ -13,14 +13,12 @@ hash protects what people choose, and would cost each request milliseconds that 
 from __future__ import annotations
 
 import hmac
-import re
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 
 from proxy.core.routing_config import DEFAULT_TENANT, Tenant
 
 SHOWN_CHARS_MAX = 512  # longer ones are nobody's: strangers don't decide how much is hashed
-_HASH = re.compile(r"sha256:[0-9a-f]{64}")
 _NOBODY = "sha256:" + "0" * 64
 _INDEX_CHARS = 7 + 32  # half of a hash finds the whole one to compare with: no two keys share it by chance
 # How the Authorization header may carry a key; a dialect's own scheme is one more name here.
@@ -36,19 +34,6 @@ def shown_key(authorization: str) -> str:
     """The key in an Authorization header, "" when there is none."""
     scheme, _, key = authorization.partition(" ")
     return key.strip() if scheme.lower() in SCHEMES else ""
-
-
-def key_problems(tenants: Mapping[str, Tenant]) -> list[str]:
-    """What is wrong with the keys of a config, a sentence each; names tenants and never a key or its hash."""
-    problems, owners = [], dict[str, str]()
-    for name, tenant in tenants.items():
-        for number, key in enumerate(tenant.keys, 1):
-            if not _HASH.fullmatch(key):
-                what = "'sha256:' and 64 hex digits are needed, as `nearsay keys new` prints them"
-                problems.append(f"tenants.{name}.keys: key {number}: {what}")
-            elif owners.setdefault(key, name) != name:
-                problems.append(f"tenants.{name}.keys: key {number} is also a key of tenant {owners[key]!r}")
-    return problems
 
 
 class Keys:

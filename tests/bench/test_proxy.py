@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bench.echo_edge import answer
 from bench.lean_http import Connection, EchoServer, Framer, ResponseError, request_bytes
-from bench.proxy import Figures, _closed_loop, _open_loop, measures
+from bench.proxy import Figures, _closed_loop, measures, open_loop
 from bench.rivals import NATIVE, OPENAI, TEXT
 from nearsay.runtime.tasks import Tasks
 
@@ -47,7 +47,7 @@ async def test_loops_count_what_was_answered() -> None:
     try:
         connections = [await Connection.open(port) for _ in range(2)]
         assert await _closed_loop(connections, NATIVE, 0.05) > 0
-        latencies, errors = await _open_loop(connections, NATIVE, 2_000.0, 0.05, tasks)
+        latencies, errors = await open_loop(connections, NATIVE, 2_000.0, 0.05, tasks)
         assert len(latencies) > 10
         assert errors == 0
         assert min(latencies) > 0

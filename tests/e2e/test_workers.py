@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from nearsay.cli.main import app
 from nearsay.client import AsyncClient
 from nearsay.runtime.tasks import Tasks
+from proxy.core.keys import key_hash
 from tests.e2e.stack import Service, start, write_toml
 from tests.kit.fake_edge import FakeEdge
 
@@ -127,6 +128,40 @@ async def test_kill_9_of_a_process_costs_what_it_had_and_no_connection(tmp_path:
         async with asyncio.timeout(WITHIN_S):
             while len(await pids(service)) < 2:
                 pass
+
+
+async def statuses(url: str, key: str, count: int) -> list[int]:
+    """Requests at once, each on a connection of its own, so that every process gets some."""
+
+    async def one() -> int:
+        headers = {"Authorization": f"Bearer {key}"}
+        async with aiohttp.ClientSession(url, headers=headers) as http, http.post("/v1/translate", json=BODY) as answer:
+            return answer.status
+
+    return await asyncio.gather(*(one() for _ in range(count)))
+
+
+async def test_limits_hold_for_all_processes_and_keys_rotate_in_all(tmp_path: Path) -> None:
+    routing, edge = tmp_path / "routing.toml", FakeEdge()
+    limits = (
+        f'[regions.eu]\nedges = ["{await edge.start()}"]\n[tenants.acme]\nrequests_per_s = 0.001\nburst_s = 20000\n'
+    )
+    old, new = (f'keys = ["{key_hash(key)}"]\n' for key in ("old", "new"))
+    routing.write_text(limits + old)
+    async with family(tmp_path, routing=str(routing)) as service:
+        assert sorted(set(await statuses(service.url, "new", 4))) == [401]
+        answered = [status for _ in range(5) for status in await statuses(service.url, "old", 20)]
+        assert set(answered) == {200, 429}
+        assert 20 <= answered.count(200) <= 21, "one a process at most may slip through a race, but for the first"
+        counters = (await asyncio.to_thread(service.admin, "/stats"))["counters"]
+        assert counters["quota{tenant=acme,outcome=refused,policy=requests}"] == answered.count(429)
+        routing.write_text(limits.replace("0.001", "1000") + new)
+        async with asyncio.timeout(WITHIN_S):
+            while set(await statuses(service.url, "new", 8)) != {200}:
+                pass
+            while set(await statuses(service.url, "old", 8)) != {401}:
+                pass
+    await edge.close()
 
 
 async def test_what_can_not_be_reloaded_is_told(tmp_path: Path) -> None:

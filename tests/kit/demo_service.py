@@ -38,6 +38,12 @@ class Demo:
     def routes(self) -> Iterable[web.AbstractRouteDef]:
         return [web.get("/pid", self.pid), web.get("/slow", self.slow)]
 
+    def admin_routes(self) -> Iterable[web.RouteDef]:
+        return [web.get("/mine", self.mine)]
+
+    async def mine(self, _: web.Request) -> web.Response:
+        return web.json_response(os.getpid())
+
     async def pid(self, _: web.Request) -> web.Response:
         return self._answer()
 

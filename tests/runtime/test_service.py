@@ -302,6 +302,20 @@ async def test_a_request_on_its_way_when_the_drain_begins_is_answered() -> None:
         await asyncio.wait_for(service.task, TIMEOUT_S)
 
 
+async def test_connections_behind_a_preface_are_waited_for_too() -> None:
+    hops = ServiceConfig(proxy_protocol=True, trusted_hops=("127.0.0.0/8",), drain_idle_s=TIMEOUT_S)
+    async with running(Demo(hops)) as service:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(str(service.line["port"])))
+        writer.write(b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\nGET /quick HTTP/1.1\r\nHost: x\r\n\r\n")
+        await asyncio.wait_for(reader.readuntil(b"quick"), TIMEOUT_S)
+        service.stop.ask()
+        while "drain" not in service.demo.log:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        writer.write(b"GET /quick HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert (await asyncio.wait_for(reader.read(), TIMEOUT_S)).endswith(b"quick")
+        writer.close()
+
+
 async def test_a_drain_waits_for_what_came_late_too() -> None:
     demo = Demo(ServiceConfig(drain_idle_s=0.05))
     async with running(demo) as service, aiohttp.ClientSession() as http:

@@ -119,8 +119,10 @@ async def test_both_serve_and_what_they_measured_is_added_up(tmp_path: Path) -> 
         metrics = (await ours.get(ours.admin + "/metrics"))[1]
         assert "nearsay_demo_answered_here_total" in metrics and "event_loop_lag" in metrics
         assert (await ours.get(ours.admin + "/readyz"))[0] == 200
+        assert json.loads((await ours.get(ours.admin + "/mine"))[1]) in await ours.pids(), "a page of the service's own"
+        assert (await ours.get(ours.admin + "/nowhere"))[0] == 404
         async with aiohttp.ClientSession() as stranger:
-            for path in ("/stats", "/metrics", "/config"):
+            for path in ("/stats", "/metrics", "/config", "/mine", "/nowhere"):
                 assert (await stranger.get(ours.admin + path)).status == 401
             assert (await stranger.post(ours.admin + "/reload")).status == 401
         await ours.reload()
