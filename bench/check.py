@@ -17,6 +17,14 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
     "decode_step": (),
     "regions": ("share_fastest", "flaps_after_recovery", "failed_requests", "crowd_lost_ms", "decision_us"),
     "steer": ("steered_share", "ranked_share", "decision_us"),
+    "tail": (
+        "hedge_p999_ratio",
+        "hedge_extra_requests",
+        "slow_edge_eject_s",
+        "killed_edge_failed",
+        "killed_edge_normal_s",
+        "flood_p99_ratio",
+    ),
     "draft_verify": ("drafted_passes_over_greedy", "captions_passes_over_scratch"),
 }
 
