@@ -7,6 +7,8 @@ from nearsay.wire.errors import InvalidRequest
 from nearsay.wire.messages import Hello, LoadReport, ModelInfo, ServedTier
 from proxy.core.catalogue import Catalogue
 from proxy.core.endpoint import Endpoint
+from proxy.core.limits import AttemptLimits
+from proxy.core.pool import Pool
 
 
 def model(source: str, target: str, tier: ServedTier = "edge") -> ModelInfo:
@@ -16,7 +18,7 @@ def model(source: str, target: str, tier: ServedTier = "edge") -> ModelInfo:
 def endpoint(
     name: str, *models: ModelInfo, origin_pairs: tuple[str, ...] = (), load: LoadReport | None = None
 ) -> Endpoint:
-    made = Endpoint(name, tau_s=10.0, failure_cost_s=1.0, now=0.0)
+    made = Endpoint(name, Pool(AttemptLimits(), 0.0), 0.0)
     made.update(up=True, hello=Hello("edge", models=models, origin_pairs=origin_pairs), load=load)
     return made
 
@@ -69,7 +71,7 @@ def test_an_edge_that_is_away_still_counts() -> None:
 
 
 def test_nothing_is_known_before_the_first_hello() -> None:
-    assert not Catalogue([Endpoint("a", tau_s=10.0, failure_cost_s=1.0, now=0.0)])
+    assert not Catalogue([Endpoint("a", Pool(AttemptLimits(), 0.0), 0.0)])
 
 
 def test_a_load_report_may_bring_an_origin_that_the_hello_did_not_know() -> None:
@@ -83,7 +85,7 @@ def test_models_are_listed_once() -> None:
 
 
 def test_an_origin_that_is_down_stays_known_until_its_edge_restarts() -> None:
-    edge = Endpoint("a", tau_s=10.0, failure_cost_s=1.0, now=0.0)
+    edge = Endpoint("a", Pool(AttemptLimits(), 0.0), 0.0)
     hello = Hello("edge", instance="one", models=(model("en", "de"),))
     edge.update(up=True, hello=hello, load=LoadReport("ready", origin_ready=("en-de",)))
     edge.update(up=True, hello=hello, load=LoadReport("ready"))
@@ -96,7 +98,7 @@ def test_an_origin_that_is_down_stays_known_until_its_edge_restarts() -> None:
 def test_a_report_replaces_a_model_by_name() -> None:
     hello = Hello("edge", models=(model("en", "de"),))
     slow = msgspec.structs.replace(model("en", "de"), engine="slow")
-    edge = Endpoint("a", tau_s=10.0, failure_cost_s=1.0, now=0.0)
+    edge = Endpoint("a", Pool(AttemptLimits(), 0.0), 0.0)
     edge.update(up=True, hello=hello, load=LoadReport("ready", models=(slow, model("en", "de", "origin"))))
     assert [m.engine for m in edge.models] == ["slow", ""]
     assert edge.serves("en-de", "origin")
