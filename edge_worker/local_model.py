@@ -76,21 +76,25 @@ class LocalModel:
     async def translate(
         self, source: LocalInput, *, priority: Priority, deadline: float, share: Share | None = None
     ) -> LocalAnswer:
-        """Translate one segment. When the caller is cancelled, its segment leaves the queue.
+        """Translate one segment. When the caller is cancelled, its segment leaves the queue. Raises as `begin` does."""
+        return await self.begin(source, priority=priority, deadline=deadline, share=share)
+
+    def begin(
+        self, source: LocalInput, *, priority: Priority, deadline: float, share: Share | None = None
+    ) -> asyncio.Future[LocalAnswer]:
+        """Queue one segment; cancelling its answer takes it out of the queue.
 
         Segments of one request have `share` in common: requests get the engine in equal parts.
-        Raises Overloaded (queue full), DeadlineExceeded (it can't finish in time), InternalError (the engine failed),
-        Unavailable (the edge stops).
+        Raises Overloaded (queue full) at once; the answer DeadlineExceeded (it can't finish in time), InternalError
+        (the engine failed), Unavailable (the edge stops).
         """
         waiter = _Waiter(source, asyncio.get_running_loop().create_future())
         interactive = priority == "interactive"
         row = Row(waiter, tokens=len(source.ids) + 1, interactive=interactive, deadline=deadline, share=share)
         self._batcher.add(row)
         self._work.set()
-        try:
-            return await waiter.answer
-        finally:
-            self._batcher.discard(row)
+        waiter.answer.add_done_callback(lambda _: self._batcher.discard(row))
+        return waiter.answer
 
     @contextmanager
     def held(self) -> Iterator[None]:

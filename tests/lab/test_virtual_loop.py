@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.sim.virtual_loop import Deadlock, run
+from nearsay.lab.virtual_loop import Deadlock, run
 
 
 def test_time_jumps_to_the_next_timer() -> None:
