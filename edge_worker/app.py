@@ -20,6 +20,7 @@ from edge_worker.origin_client import OriginClient
 from edge_worker.pipeline import Pipeline
 from edge_worker.reloader import Reloader
 from edge_worker.server import EdgeServer
+from edge_worker.shared_runs import SharedRuns
 from edge_worker.shelf import NewRun, OpenEngine, Shelf
 from nearsay.runtime.clock import Clock, wall_clock
 from nearsay.runtime.config import ConfigError, load_config
@@ -95,6 +96,7 @@ class Edge:
             clock=clock,
             wall=wall,
         )
+        self.shared = SharedRuns(config.coalesce, metrics=self.metrics, tasks=self._tasks)
         self.links = LinkServer(
             hello=lambda: self._ready_server().hello(),
             handler=guests.serve,
@@ -133,6 +135,7 @@ class Edge:
         pipeline = Pipeline(
             models,
             self.origins,
+            self.shared,
             policy=self.config.placement,
             limits=self.config.request,
             segment_limits=self.config.segment,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from edge_worker.core.batcher import BatchLimits
+from edge_worker.core.coalesce import CoalesceLimits
 from edge_worker.core.placement import Policy
 from edge_worker.guests import GuestLimits
 from edge_worker.pipeline import RequestLimits
@@ -33,6 +34,7 @@ class EdgeConfig(ServiceConfig, frozen=True, forbid_unknown_fields=True, kw_only
     batch: BatchLimits = BatchLimits()
     request: RequestLimits = RequestLimits()
     segment: SegmentLimits = SegmentLimits()
+    coalesce: CoalesceLimits = CoalesceLimits()
 
     def __post_init__(self) -> None:
         if self.threads < 1 or self.load_report_s <= 0:

@@ -113,6 +113,8 @@ class Guests:
             message,
             tenant=grant.tenant,
             grant="",
+            done=(),  # what another edge answered is a proxy's to say
+            models=(),
             priority="batch" if grant.priority_max == "batch" else message.priority,
             budget_ms=min(message.budget_ms, limits.budget_ms_max),
             request_id=harmless_id(message.request_id),

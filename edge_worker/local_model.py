@@ -48,7 +48,7 @@ class LocalModel:
         self._batcher: Batcher[_Waiter] = Batcher(msgspec.structs.replace(limits, rows_max=rows_max))
         self._work = asyncio.Event()
         self._holders = 0
-        self._calmer = asyncio.Event()  # a holder has let go, or a batch has ended
+        self._calmer = asyncio.Event()  # a holder has let go, a row has left, or a batch has ended
         self._loop = tasks.spawn(self._serve(), name=f"local model {name}")
 
     @property
@@ -76,21 +76,30 @@ class LocalModel:
     async def translate(
         self, source: LocalInput, *, priority: Priority, deadline: float, share: Share | None = None
     ) -> LocalAnswer:
-        """Translate one segment. When the caller is cancelled, its segment leaves the queue.
+        """Translate one segment. When the caller is cancelled, its segment leaves the queue. Raises as `begin` does."""
+        return await self.begin(source, priority=priority, deadline=deadline, share=share)
+
+    def begin(
+        self, source: LocalInput, *, priority: Priority, deadline: float, share: Share | None = None
+    ) -> asyncio.Future[LocalAnswer]:
+        """Queue one segment; cancelling its answer takes it out of the queue.
 
         Segments of one request have `share` in common: requests get the engine in equal parts.
-        Raises Overloaded (queue full), DeadlineExceeded (it can't finish in time), InternalError (the engine failed),
-        Unavailable (the edge stops).
+        Raises Overloaded (queue full) at once; the answer DeadlineExceeded (it can't finish in time), InternalError
+        (the engine failed), Unavailable (the edge stops).
         """
         waiter = _Waiter(source, asyncio.get_running_loop().create_future())
         interactive = priority == "interactive"
         row = Row(waiter, tokens=len(source.ids) + 1, interactive=interactive, deadline=deadline, share=share)
         self._batcher.add(row)
         self._work.set()
-        try:
-            return await waiter.answer
-        finally:
-            self._batcher.discard(row)
+        waiter.answer.add_done_callback(lambda _: self._leave(row))
+        return waiter.answer
+
+    def _leave(self, row: Row[_Waiter]) -> None:
+        """Nobody waits for it any more: a no-op unless it is still in the queue."""
+        if self._batcher.discard(row):
+            self._calmer.set()
 
     @contextmanager
     def held(self) -> Iterator[None]:

@@ -58,6 +58,12 @@ class Pair(msgspec.Struct):
     origin: OriginModel | None = None
     origin_state: OriginState = "none"
 
+    @property
+    def models(self) -> frozenset[str]:
+        """`model@version` of those that a segment may come from now."""
+        names = (self.local and self.local.entry.name, self.origin and self.origin.info.name)
+        return frozenset(name for name in names if name)
+
 
 class Models:
     """All pairs."""

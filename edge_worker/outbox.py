@@ -14,13 +14,13 @@ class Outbox:
     """Sends updates without making whoever produces them wait: neither engine nor origin slot is held for a reader.
 
     While the stream has no room, only the newest state of each segment is kept, so that at most one update a segment
-    waits. A stream that has ended swallows what comes.
+    waits, and a restart before them. A stream that has ended swallows what comes.
     """
 
     def __init__(self, stream: Stream, tasks: Tasks) -> None:
         self._stream = stream
         self._tasks = tasks
-        self._waiting: dict[tuple[int, int], Update] = {}
+        self._waiting: dict[tuple[bool, int, int], Update] = {}
         self._sender: asyncio.Task[None] | None = None
 
     def put(self, update: Update) -> None:
@@ -32,7 +32,7 @@ class Outbox:
                 self._sender = self._tasks.spawn(self._send(), name="updates for a slow reader")
             except NearsayError:
                 return None  # the stream has ended; its handler is told by the link
-        self._waiting[update.item, update.segment] = update
+        self._waiting[update.kind == "restart", update.item, update.segment] = update
         return None
 
     async def flush(self) -> None:

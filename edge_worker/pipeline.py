@@ -12,11 +12,13 @@ import msgspec
 from edge_worker.core.join import Join, Piece
 from edge_worker.core.laps import Laps
 from edge_worker.core.placement import Policy
+from edge_worker.core.resume import resume
 from edge_worker.core.segmenter import Segmented, segment
 from edge_worker.engine_thread import Run
 from edge_worker.models import Models
 from edge_worker.origin_client import OriginClient
 from edge_worker.segment_run import SegmentLimits, SegmentRuns
+from edge_worker.shared_runs import SharedRuns
 from edge_worker.together import together
 from nearsay.runtime.clock import Clock
 from nearsay.runtime.metrics import Metrics
@@ -45,6 +47,7 @@ class Pipeline:
         self,
         models: Models,
         origins: OriginClient,
+        shared: SharedRuns,
         *,
         policy: Policy,
         limits: RequestLimits,
@@ -56,6 +59,7 @@ class Pipeline:
     ) -> None:
         self._models = models
         self._origins = origins
+        self._shared = shared
         self._policy = policy
         self._limits = limits
         self._segment_limits = segment_limits
@@ -78,6 +82,7 @@ class Pipeline:
             request,
             pair,
             self._origins,
+            self._shared,
             models=self._models,
             deadline=deadline,
             policy=self._policy,
@@ -89,6 +94,8 @@ class Pipeline:
         )
         with self._room(sum(map(len, request.texts))):
             joins = [Join(item, await self._segment(text, request.source)) for item, text in enumerate(request.texts)]
+            if (request.done or request.models) and not resume(joins, request, pair.models) and emit is not None:
+                emit(Update(0, 0, 0, "restart", ""))
             laps.lap("segment", self._clock())
             laps = await self._run(joins, runs, laps, emit)
             texts = tuple(_answer(join, request) for join in joins)
@@ -128,7 +135,7 @@ class Pipeline:
 
     async def _run(self, joins: list[Join], runs: SegmentRuns, laps: Laps, emit: Emit | None) -> Laps:
         """Run every segment; the laps of the one that finished last."""
-        work = [(join, index) for join in joins for index in range(len(join.segments))]
+        work = [(join, index) for join in joins for index in join.left()]
         if not work:
             return laps
         if len(work) == 1:  # the common case pays for no task

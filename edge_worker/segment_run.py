@@ -9,14 +9,17 @@ from functools import partial
 
 import msgspec
 
+from edge_worker.core.coalesce import Who
 from edge_worker.core.fair_queue import Share
 from edge_worker.core.join import Piece
 from edge_worker.core.laps import Laps
 from edge_worker.core.placement import Facts, Policy, place
 from edge_worker.core.segmenter import Segment, split_long
+from edge_worker.local_model import LocalAnswer
 from edge_worker.models import STALE, Local, Models, Pair
 from edge_worker.origin_client import OriginClient
 from edge_worker.parts import Show, merged, shows_of_parts
+from edge_worker.shared_runs import Listen, SharedRuns
 from edge_worker.submission import decoded, growing, submission
 from edge_worker.together import together
 from nearsay.runtime.clock import Clock
@@ -25,7 +28,7 @@ from nearsay.runtime.tasks import Tasks
 from nearsay.text.engine import LocalInput, LocalOutput
 from nearsay.text.vocab import Vocab
 from nearsay.wire.errors import Cancelled, NearsayError, Unavailable
-from nearsay.wire.messages import Translate
+from nearsay.wire.messages import Finished, Translate
 
 SPLIT_TOKENS_MIN = 8  # a piece this short that still overruns its target is a loop: its source stands instead
 
@@ -47,6 +50,7 @@ class SegmentRuns:
         request: Translate,
         pair: Pair,
         origins: OriginClient,
+        shared: SharedRuns,
         *,
         models: Models,
         deadline: float,
@@ -63,12 +67,14 @@ class SegmentRuns:
         self._origins = origins
         self._models = models
         self._again = False  # the origin has the model no more, and is asked for the one that it has now
+        self._shared = shared
         self._deadline = deadline
         self._policy = policy
         self._limits = limits
         self._metrics = metrics
         self._clock = clock
         self._tasks = tasks
+        self._who = Who(request.request_id, request.attempt)
         self._share = Share()
         self._permits = asyncio.Semaphore(in_flight_max)
 
@@ -123,12 +129,15 @@ class SegmentRuns:
         return self._piece(self._pair.local, output, laps, degraded)
 
     async def _run(self, local: Local, segment: Segment, ids: Sequence[int], laps: Laps) -> LocalOutput:
-        source = LocalInput(segment.plain, tuple(ids))
+        source, priority = LocalInput(segment.plain, tuple(ids)), self._request.priority
+
+        def begin(_: Listen) -> asyncio.Future[LocalAnswer]:
+            return local.model.begin(source, priority=priority, deadline=self._deadline, share=self._share)
+
+        key = self._request.tenant, priority, local.model, segment.plain
         async with self._permits:
-            answer = await local.model.translate(
-                source, priority=self._request.priority, deadline=self._deadline, share=self._share
-            )
-        laps.lap("edge_queue", answer.began)
+            answer = await self._shared.run(key, self._who, begin)
+        laps.lap("edge_queue", max(laps.last, answer.began))  # a run that was joined may have begun before
         laps.lap("edge_run", answer.ended)
         return answer.output
 
@@ -165,13 +174,18 @@ class SegmentRuns:
             raise Unavailable(code="origin_unavailable")
         if model.source is not self._vocab():
             ids = model.source.encode(segment.plain)
+        submit = submission(self._request, model, ids, draft, self._limits.target_tokens_max)
+
+        def begin(publish: Listen) -> asyncio.Future[Finished]:
+            on_ids = publish if show is not None else None
+            work = self._origins.submit(submit, deadline=self._origin_deadline(), on_ids=on_ids)
+            return self._shared.spawn(work, name="segment at an origin")
+
+        # A draft changes no id, so it is no part of the key; a session's state is its own.
+        key = submit.tenant, submit.priority, submit.model, submit.src_ids, submit.session, show is not None
         async with self._permits:
             laps.lap("edge_queue", self._clock())
-            finished = await self._origins.submit(
-                submission(self._request, model, ids, draft, self._limits.target_tokens_max),
-                deadline=self._origin_deadline(),
-                on_ids=growing(model, show) if show is not None else None,
-            )
+            finished = await self._shared.run(key, self._who, begin, growing(model, show) if show is not None else None)
         laps.far("origin_link", finished.accounted_ms, finished.stages_ms, self._clock())
         if finished.finish_reason == "length":
             return await self._halve(segment, laps)

@@ -38,11 +38,16 @@ class Join:
         self._revisions = [0] * len(source.segments)  # of the next update shown
         self._shown = 0  # segments before this one are drafted or final, and shown
         self._left = len(source.segments)  # not final yet
+        self._restored: set[int] = set()
 
     @property
     def done(self) -> bool:
         """Every segment is final."""
         return self._left == 0
+
+    def left(self) -> list[int]:
+        """Numbers of the segments that are not final."""
+        return [index for index, state in enumerate(self._states) if state is None or state.kind != "segment"]
 
     def add(self, segment: int, piece: Piece) -> list[Update]:
         """Take a segment's new state; the updates to show now, in order."""
@@ -55,9 +60,19 @@ class Join:
         updates = [self._update(segment, piece)]
         while self._shown < len(self._states) and (state := self._states[self._shown]) and state.kind != "partial":
             self._shown += 1
-            if self._shown < len(self._states) and (waiting := self._states[self._shown]):
+            waiting = self._states[self._shown] if self._shown < len(self._states) else None
+            if waiting is not None and self._shown not in self._restored:
                 updates.append(self._update(self._shown, waiting))
         return updates
+
+    def restore(self, segment: int, piece: Piece) -> None:
+        """A final piece that the reader has from an earlier attempt: nothing is shown. Before any `add`."""
+        assert piece.kind == "segment" and self._states[segment] is None
+        self._states[segment] = piece
+        self._restored.add(segment)
+        self._left -= 1
+        while self._shown < len(self._states) and self._states[self._shown]:
+            self._shown += 1
 
     def text(self) -> str:
         """The joined translation; every segment must be final."""
@@ -92,4 +107,5 @@ class Join:
             end=source.end,
             tier=piece.tier,
             model=piece.model,
+            degraded=piece.degraded,
         )

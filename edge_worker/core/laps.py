@@ -29,8 +29,9 @@ class Laps:
         What that process accounts for beyond its stages stays uncharged, so that it shows as unaccounted further up.
         """
         elapsed = (now - self.last) * 1000.0
+        share = min(1.0, elapsed / accounted_ms) if accounted_ms > 0 else 1.0  # less of a run that was joined late
         for stage, ms in stages_ms.items():
-            self.ms[stage] = self.ms.get(stage, 0.0) + ms
+            self.ms[stage] = self.ms.get(stage, 0.0) + ms * share
         self.ms[link] = self.ms.get(link, 0.0) + max(0.0, elapsed - accounted_ms)
         self.last = now
 

@@ -21,7 +21,7 @@ Tier = Literal["auto", "edge", "origin", "refine"]
 ServedTier = Literal["edge", "origin"]
 Priority = Literal["interactive", "batch"]
 FinishReason = Literal["stop", "length", "cancelled", "expired", "failed"]
-UpdateKind = Literal["draft", "partial", "segment"]
+UpdateKind = Literal["draft", "partial", "segment", "restart"]
 State = Literal["starting", "ready", "draining", "stopped"]
 Role = Literal["client", "proxy", "edge", "origin"]
 
@@ -128,8 +128,24 @@ class LoadReport(Message, frozen=True):
 # ---- text rooms: client -> proxy -> edge -----------------------------------------------------------------------------
 
 
+class DoneSegment(msgspec.Struct, frozen=True, array_like=True):
+    """A segment that an earlier attempt has answered, known by the half-open span of its source text in code points."""
+
+    item: int
+    start: int
+    end: int
+    text: str
+    tier: ServedTier
+    model: str
+    degraded: str = ""
+
+
 class Translate(Message, frozen=True):
-    """Translate texts. One stream; updates only when `stream`, then one `Translated`."""
+    """Translate texts. One stream; updates only when `stream`, then one `Translated`.
+
+    A stream that goes on where another edge was lost names what is `done`, and `models`, of all that was shown. An edge
+    that can't go on from there (it has other models, or cuts the text otherwise) says `restart` and does everything.
+    """
 
     request_id: str
     texts: tuple[str, ...]
@@ -147,6 +163,8 @@ class Translate(Message, frozen=True):
     traceparent: str = ""
     seq: int = 0  # counts the requests of a session
     grant: str = ""  # from a client that asks an edge directly: the newest it has, "" = the one in its hello
+    done: tuple[DoneSegment, ...] = ()
+    models: tuple[str, ...] = ()  # model@version
 
 
 class SegmentText(msgspec.Struct, frozen=True, array_like=True):
@@ -163,7 +181,8 @@ class SegmentText(msgspec.Struct, frozen=True, array_like=True):
 class Update(Message, frozen=True):
     """Streamed state of one segment. `text` replaces what an earlier revision of the segment said.
 
-    draft = an edge answer that the origin will confirm or replace; partial = growing text; segment = final.
+    draft = an edge answer that the origin will confirm or replace; partial = growing text; segment = final; restart =
+    forget all that was shown, it comes anew (the other fields mean nothing then).
     `gap` is the source text between the previous segment (or the start) and this one.
     """
 
@@ -177,6 +196,7 @@ class Update(Message, frozen=True):
     end: int = 0
     tier: ServedTier = "edge"
     model: str = ""
+    degraded: str = ""  # of a final segment: why a worse tier answered
 
 
 class TranslatedText(msgspec.Struct, frozen=True, array_like=True):

@@ -15,6 +15,8 @@ from tests.e2e.stack import Stack, post
 pytestmark = pytest.mark.e2e
 
 SENTENCE = "We moved to the new house last week and the children like the garden. "
+# Many different ones: equal segments would be translated once.
+LONG = " ".join(f"We moved to house number {number} and the children like the garden." for number in range(60))
 WITHIN_S = 30.0
 
 
@@ -40,7 +42,7 @@ def test_without_an_origin_the_edge_answers_and_says_so(own_stack: Stack) -> Non
 
 def test_an_origin_lost_mid_request_degrades_or_fails_by_name(own_stack: Stack) -> None:
     with Client(own_stack["proxy"].url) as client:
-        events = client.stream(SENTENCE * 60, "en", "pt", tier="origin", deadline_ms=60_000)
+        events = client.stream(LONG, "en", "pt", tier="origin", deadline_ms=60_000)
         next(events)
         own_stack["origin"].kill()
         with pytest.raises(Unavailable) as caught:
@@ -50,7 +52,7 @@ def test_an_origin_lost_mid_request_degrades_or_fails_by_name(own_stack: Stack) 
 
 def test_an_edge_lost_mid_request_is_a_retryable_error(own_stack: Stack) -> None:
     with Client(own_stack["proxy"].url) as client:
-        events = client.stream(SENTENCE * 60, "en", "pt", tier="origin", deadline_ms=60_000)
+        events = client.stream(LONG, "en", "pt", tier="origin", deadline_ms=60_000)
         next(events)
         own_stack["edge"].kill()
         with pytest.raises(NearsayError) as caught:
@@ -65,7 +67,7 @@ def test_an_edge_lost_mid_request_is_a_retryable_error(own_stack: Stack) -> None
 def test_sigterm_lets_requests_in_flight_finish(own_stack: Stack) -> None:
     results: list[tuple[int, dict[str, Any]]] = []
     url = own_stack["proxy"].url
-    body = {"text": SENTENCE * 40, "source": "en", "target": "pt", "tier": "origin", "deadline_ms": 60_000}
+    body = {"text": LONG, "source": "en", "target": "pt", "tier": "origin", "deadline_ms": 60_000}
     request = threading.Thread(target=lambda: results.append(post(url, body)))
     request.start()
     wait_until(lambda: own_stack["origin"].admin("/stats")["gauges"].get("running", 0) > 0)

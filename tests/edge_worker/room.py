@@ -44,7 +44,7 @@ STEP_S = 0.002  # what a token of the fake origin takes
 
 
 def now() -> float:
-    """The running loop's time: virtual under `tests.sim.virtual_loop.run`."""
+    """The running loop's time: virtual under `nearsay.lab.virtual_loop.run`."""
     return asyncio.get_running_loop().time()
 
 

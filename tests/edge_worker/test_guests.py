@@ -13,13 +13,13 @@ import pytest
 
 from edge_worker.config import EdgeConfig
 from edge_worker.guests import GRANTS_MAX, GuestLimits, Guests
+from nearsay.lab.virtual_loop import run
 from nearsay.runtime.link import LinkLimits, Peer, Stream, Transport, memory_pair
 from nearsay.runtime.metrics import Metrics
 from nearsay.wire.errors import InvalidRequest, NearsayError
 from nearsay.wire.grant import GRANT_S, SKEW_S, Grant, GrantKey
 from nearsay.wire.messages import Hello, Message, Submit, Translate, Translated
 from tests.edge_worker.room import Room, edge_room, now
-from tests.sim.virtual_loop import run
 
 SECRET = "between proxies and edges"
 KEY = GrantKey(SECRET)

@@ -12,13 +12,13 @@ import pytest
 from edge_worker.core.batcher import BatchLimits
 from edge_worker.engine_thread import EngineThread
 from edge_worker.local_model import LocalAnswer, LocalModel
+from nearsay.lab.virtual_loop import run
 from nearsay.runtime.tasks import Tasks
 from nearsay.text.engine import LocalInput
 from nearsay.wire.errors import Unavailable
 from nearsay.wire.messages import Priority
 from tests.edge_worker.room import RUN_S, InlineRun, now
 from tests.kit.fake_engine import FakeEngine
-from tests.sim.virtual_loop import run
 
 
 def with_model(test: Callable[[LocalModel, FakeEngine, Tasks], Awaitable[None]], **limits: int) -> None:

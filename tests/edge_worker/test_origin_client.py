@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import pytest
 
 from edge_worker.origin_client import OriginClient
+from nearsay.lab.virtual_loop import run
 from nearsay.runtime.link import LinkLimits, Peer, Stream
 from nearsay.runtime.tasks import Tasks
 from nearsay.wire.errors import DeadlineExceeded, InvalidRequest, LinkLost, Unavailable
 from nearsay.wire.messages import Hello, LoadReport, ModelInfo, Submit, pack_ids, unpack_ids
 from tests.edge_worker.room import FakeOrigin, Script, now, reverse, silence
-from tests.sim.virtual_loop import run
 
 MODEL = ModelInfo("m", "1", "en", "de", "origin", "s", "t")
 OTHER = ModelInfo("n", "1", "en", "fr", "origin", "s", "t")

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from nearsay.lab.virtual_loop import run
 from nearsay.runtime.link import LinkLimits, Stream
 from nearsay.text.vocab import Vocab
 from nearsay.wire.errors import DeadlineExceeded, InvalidRequest, NearsayError, Overloaded, Unavailable
 from nearsay.wire.messages import Submit, Tokens, Translated, Update, pack_ids, unpack_ids
 from tests.edge_worker.room import RUN_S, STEP_S, Room, edge_room, entry, finished, now, reverse, silence
 from tests.kit.fake_engine import FakeEngine
-from tests.sim.virtual_loop import run
 
 CAT = "the cat sat on the mat"
 
@@ -131,7 +131,7 @@ def test_long_segments_go_to_the_origin_under_auto(tmp_path: Path) -> None:
 
 def test_a_full_local_queue_sends_work_to_the_origin(tmp_path: Path) -> None:
     async def test(room: Room) -> None:
-        answers = await asyncio.gather(*(room.translate(CAT) for _ in range(8)))
+        answers = await asyncio.gather(*(room.translate(CAT + " the" * more) for more in range(8)))
         tiers = sorted(answer.translations[0].tier for answer in answers)
         assert tiers.count("origin") >= 4 and "edge" in tiers
 
@@ -267,7 +267,7 @@ def test_an_origin_that_sheds_or_stalls_costs_the_label_not_the_answer(tmp_path:
                 answer = await room.translate(CAT, tier="refine", stream=stream, budget_ms=1000)
                 assert answer.translations[0].degraded_reason == reason
         await refused(room, "deadline_exceeded", DeadlineExceeded, tier="origin", budget_ms=100)
-        assert room.origins[0].cancelled == 3
+        await room.until(lambda: room.origins[0].cancelled == 3)
 
     with_room(tmp_path, test, origins=1)
 
@@ -405,7 +405,7 @@ def test_stages_sum_to_the_wall_time(
 
 def test_waiting_for_the_engine_is_edge_queue(tmp_path: Path) -> None:
     async def test(room: Room) -> None:
-        first, second = await asyncio.gather(room.translate(CAT), room.translate(CAT))
+        first, second = await asyncio.gather(room.translate(CAT), room.translate("the dog sat on the mat"))
         assert first.stages_ms["edge_queue"] == pytest.approx(0, abs=1e-3)
         assert second.stages_ms["edge_queue"] == pytest.approx(RUN_S * 1000, abs=1e-3)
         assert second.stages_ms["edge_run"] == pytest.approx(RUN_S * 1000, abs=1e-3)
@@ -507,7 +507,8 @@ def test_requests_share_batches(tmp_path: Path) -> None:
 
 def test_a_full_queue_sheds(tmp_path: Path) -> None:
     async def test(room: Room) -> None:
-        results = await asyncio.gather(*(room.translate(CAT) for _ in range(12)), return_exceptions=True)
+        work = (room.translate(CAT + " the" * more) for more in range(12))
+        results = await asyncio.gather(*work, return_exceptions=True)
         shed = [r for r in results if isinstance(r, Overloaded)]
         assert shed and all(error.retry_after_ms for error in shed)
         assert all(isinstance(r, Translated | Overloaded) for r in results)

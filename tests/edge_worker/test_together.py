@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from edge_worker.together import together
+from nearsay.lab.virtual_loop import run
 from nearsay.runtime.tasks import Tasks
 from nearsay.wire.errors import Overloaded
-from tests.sim.virtual_loop import run
 
 
 async def after(seconds: float, result: str, log: list[str] | None = None) -> str:
