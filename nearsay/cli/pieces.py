@@ -50,6 +50,11 @@ class ReadyPrefix:
         self._shown += new
         return new
 
+    def restart(self) -> None:
+        """The segments come anew. Where some have been shown, the rest waits for the whole answer."""
+        self._waiting.clear()
+        self._next = -1 if self._shown else 0
+
     def finish(self, text: str) -> str:
         """The rest of the whole answer. Raises InternalError when what was shown isn't its start."""
         if not text.startswith(self._shown):

@@ -22,7 +22,7 @@ from nearsay.cli.console import EXIT_USAGE, err, fail, reported_errors, write
 from nearsay.cli.files import Outputs, files_of, read_text
 from nearsay.cli.options import AsJson, Deadline, Key, Source, Target, TierName, Url
 from nearsay.cli.pieces import PIECE_CHARS, ReadyPrefix, pieces
-from nearsay.client import AsyncClient, Done, Draft, Result, SegmentDone
+from nearsay.client import AsyncClient, Done, Draft, Restart, Result, SegmentDone
 from nearsay.client.aio import DEFAULT_URL
 from nearsay.runtime.tasks import Tasks
 from nearsay.wire.errors import InternalError, NearsayError
@@ -123,6 +123,8 @@ async def translate_text(client: AsyncClient, text: str, job: Job, emit: Emit) -
                 err.print(f"draft: {event.text}", style="dim", markup=False, soft_wrap=True)
             case SegmentDone():
                 emit(ready.add(event))
+            case Restart():
+                ready.restart()
             case Done():
                 emit(ready.finish(event.result.text))
                 return event.result

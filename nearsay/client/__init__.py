@@ -3,7 +3,7 @@
 import logging
 
 from nearsay.client.aio import AsyncClient, TransportName
-from nearsay.client.results import Done, Draft, Event, Partial, Result, Segment, SegmentDone, Translation
+from nearsay.client.results import Done, Draft, Event, Partial, Restart, Result, Segment, SegmentDone, Translation
 from nearsay.client.sync import Client
 
 # A library is silent unless its program sets up logging.
@@ -16,6 +16,7 @@ __all__ = [
     "Draft",
     "Event",
     "Partial",
+    "Restart",
     "Result",
     "Segment",
     "SegmentDone",

@@ -11,7 +11,7 @@ import aiohttp
 import msgspec
 
 from nearsay.client.request import Request
-from nearsay.client.results import EVENT_KINDS, Done, Event, Result, checked
+from nearsay.client.results import EVENT_KINDS, Done, Event, Restart, Result, checked
 from nearsay.client.sse import EventParser, ServerEvent
 from nearsay.client.transport import TransportLost, going_away
 from nearsay.wire.errors import InternalError, LinkLost, NearsayError, Unavailable, from_code
@@ -95,6 +95,8 @@ def _event_of(event: ServerEvent, texts: int) -> Event | None:
     match event.kind:
         case "draft" | "partial" | "segment":
             return _decode(event.data.encode(), EVENT_KINDS[event.kind])
+        case "restart":
+            return Restart()
         case "done":
             return Done(_result(event.data.encode(), texts))
         case "error":

@@ -87,13 +87,17 @@ class SegmentDone(SegmentEvent, frozen=True):
     """Final text of a segment."""
 
 
+class Restart(msgspec.Struct, frozen=True):
+    """Forget every segment so far: the edge was lost, and no other one has the same models. It all comes anew."""
+
+
 class Done(msgspec.Struct, frozen=True):
     """Last event of a stream: the whole answer, equal to what `translate` returns."""
 
     result: Result
 
 
-Event = Draft | Partial | SegmentDone | Done
+Event = Draft | Partial | SegmentDone | Restart | Done
 
 EVENT_KINDS: Mapping[UpdateKind, type[Draft] | type[Partial] | type[SegmentDone]] = {
     "draft": Draft,
@@ -123,4 +127,6 @@ def result_of(message: Translated, request_id: str) -> Result:
 
 def event_of(update: Update) -> Event:
     """The event in a link update."""
+    if update.kind == "restart":
+        return Restart()
     return msgspec.convert(update, EVENT_KINDS[update.kind], from_attributes=True)

@@ -51,6 +51,22 @@ def test_segments_in_any_order_come_out_in_theirs(
     assert shown + ready.finish(whole) == whole
 
 
+def done(segment: int, text: str) -> SegmentDone:
+    return SegmentDone(item=0, segment=segment, revision=0, text=text)
+
+
+def test_after_a_restart_what_was_shown_must_be_the_answers_start() -> None:
+    ready = ReadyPrefix()
+    ready.add(done(1, "b"))
+    ready.restart()  # nothing was shown
+    assert ready.add(done(0, "x")) == "x"
+    ready.restart()
+    assert ready.add(done(0, "x")) == "" == ready.add(done(1, "y"))
+    assert ready.finish("xyz") == "yz"
+    with pytest.raises(InternalError):
+        ready.finish("abc")
+
+
 def test_an_answer_that_differs_from_what_was_shown() -> None:
     ready = ReadyPrefix()
     ready.add(SegmentDone(item=0, segment=0, revision=0, text="Hallo"))

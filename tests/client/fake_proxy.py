@@ -1,8 +1,8 @@
 """A proxy in miniature for tests of the SDK: one behaviour, served over the link and over HTTP.
 
 What it does is asked for by the text: "reject CODE", "hang", "drop" (breaks the transport on a request's first try),
-"drain" (refuses the first try), "drop after one" (breaks it after one event), "short" (one translation too few);
-anything else comes back in capitals.
+"drain" (refuses the first try), "drop after one" (breaks it after one event), "short" (one translation too few),
+"restart" (a stream that begins twice); anything else comes back in capitals.
 """
 
 from __future__ import annotations
@@ -93,6 +93,9 @@ class FakeProxy:
             self._dropped.add(first)
             raise Dropped
         if request.stream:
+            if first == "restart":
+                yield Update(0, 0, 0, "partial", "OLD", model="old@1")
+                yield Update(0, 0, 0, "restart", "")
             for update in self._updates(request):
                 yield update
                 if first == "drop after one":

@@ -10,7 +10,7 @@ from contextlib import aclosing
 import msgspec
 import pytest
 
-from nearsay.client import AsyncClient, Done, Draft, Event, Partial, Result, SegmentDone, TransportName
+from nearsay.client import AsyncClient, Done, Draft, Event, Partial, Restart, Result, SegmentDone, TransportName
 from nearsay.traffic.budget import RetryBudget
 from nearsay.wire.errors import (
     DeadlineExceeded,
@@ -90,6 +90,13 @@ async def test_stream_has_typed_events(proxy: FakeProxy, transport: TransportNam
     first = events[0]
     assert isinstance(first, Draft)
     assert (first.item, first.revision, first.end, first.model) == (0, 0, 1, MODEL)
+
+
+@BOTH
+async def test_a_stream_may_begin_again(proxy: FakeProxy, transport: TransportName) -> None:
+    async with AsyncClient(proxy.url, transport=transport) as client:
+        events = await collected(client, "restart")
+    assert [type(event) for event in events] == [Partial, Restart, Partial, SegmentDone, Done]
 
 
 @BOTH
