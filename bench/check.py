@@ -19,6 +19,14 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
     "steer": ("steered_share", "ranked_share", "decision_us"),
     "swap": ("failed_requests", "p95_while_swapping_over_calm", "memory_after_over_first_swap"),
     "tenant_flood": ("calm_p99_ratio", "calm_failed"),
+    "tail": (
+        "hedge_p999_ratio",
+        "hedge_extra_requests",
+        "slow_edge_eject_s",
+        "killed_edge_failed",
+        "killed_edge_normal_s",
+        "flood_p99_ratio",
+    ),
     "draft_verify": ("drafted_passes_over_greedy", "captions_passes_over_scratch"),
 }
 

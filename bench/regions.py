@@ -26,6 +26,8 @@ from nearsay.wire.messages import Hello, LoadReport, ModelInfo
 from nearsay.wire.round_trip import RoundTrip
 from proxy.core.endpoint import Endpoint
 from proxy.core.fleet import Features, Fleet
+from proxy.core.limits import AttemptLimits
+from proxy.core.pool import Pool
 from proxy.core.routing import forward
 from proxy.core.routing_config import Region, RoutingConfig
 
@@ -162,7 +164,7 @@ class World:
         config = RoutingConfig(regions=regions)
         self.fleet = Fleet(config, "bench")
         self.edges = {
-            name: [Edge(Endpoint(url, tau_s=10.0, failure_cost_s=1.0, now=0.0)) for url in region.edges]
+            name: [Edge(Endpoint(url, Pool(AttemptLimits(), 0.0), 0.0)) for url in region.edges]
             for name, region in regions.items()
         }
         self.fleet.apply(config, "bench", [edge.endpoint for edges in self.edges.values() for edge in edges])
