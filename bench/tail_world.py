@@ -16,6 +16,8 @@ from nearsay.runtime.lifecycle import Lifecycle
 from nearsay.runtime.metrics import Metrics
 from nearsay.runtime.tasks import Tasks
 from nearsay.wire.errors import NearsayError
+from proxy.config import ProxyConfig
+from proxy.core.ledger import Ledger, memory_bytes
 from proxy.core.limits import AttemptLimits
 from proxy.core.routing_check import named
 from proxy.core.routing_config import Region, RoutingConfig
@@ -24,6 +26,7 @@ from proxy.edges import EdgePool
 from proxy.gate import Gate
 from proxy.request import ValidRequest
 from proxy.service import Call, TranslateService
+from proxy.tenants import Tenants
 
 EDGES = 5
 IN_FLIGHT_MAX = 4096
@@ -50,7 +53,7 @@ class World:
         self.metrics = Metrics("proxy")
         self._tasks = Tasks()
         self._numbers = itertools.count()
-        lifecycle = Lifecycle()
+        lifecycle, ledger = Lifecycle(), Ledger(bytearray(memory_bytes(1)), rows=1, row=0)
         lifecycle.move("ready")
         by_url = {edge.url: edge for edge in self.edges}
         region = Region(edges=tuple(by_url), in_flight_max=IN_FLIGHT_MAX)
@@ -66,6 +69,7 @@ class World:
         self.service = TranslateService(
             self.pool,
             Gate(self.pool, limits, metrics=self.metrics, clock=now, chance=self.rng.randrange),
+            Tenants(ProxyConfig(), {}, ledger, metrics=self.metrics, clock=now),
             limits,
             in_flight_max=IN_FLIGHT_MAX,
             lifecycle=lifecycle,

@@ -32,6 +32,7 @@ from proxy.core.probes import ProbeTable
 from proxy.core.routing_check import Routing, named
 from proxy.core.routing_config import Tenant
 from proxy.edges import EdgePool
+from proxy.gate import Gate
 from proxy.handlers import Handlers
 from proxy.link_door import LinkDoor
 from proxy.location import Locator
@@ -85,11 +86,13 @@ class Proxy:
         self.tenants = Tenants(config, routing.config.tenants, ledger, metrics=self.metrics, clock=clock)
         self.service = TranslateService(
             self.pool,
+            Gate(self.pool, config.attempts, metrics=self.metrics, clock=clock, chance=rng.randrange),
             self.tenants,
             config.attempts,
             in_flight_max=config.in_flight_max,
             lifecycle=self.lifecycle,
             metrics=self.metrics,
+            tasks=self._tasks,
             clock=clock,
         )
         door = LinkDoor(
@@ -141,7 +144,6 @@ class Proxy:
             tasks=self._tasks,
             metrics=self.metrics,
             clock=self._clock,
-            chance=rng.randrange,
         )
 
     def _route_door(self, wall: Clock) -> RouteDoor:

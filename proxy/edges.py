@@ -9,16 +9,17 @@ from typing import Protocol
 from nearsay.runtime.clock import Clock
 from nearsay.runtime.metrics import Metrics
 from nearsay.runtime.tasks import Tasks
-from nearsay.traffic.picker import Chance
 from nearsay.wire.messages import Hello, LoadReport, Message, Translated
-from proxy.core.attempts import Attempts
 from proxy.core.catalogue import Catalogue
-from proxy.core.endpoint import Endpoint, Outcome
+from proxy.core.endpoint import Endpoint, Outcome, Permit
 from proxy.core.fleet import Fleet
 from proxy.core.limits import AttemptLimits
+from proxy.core.pool import Pool
 from proxy.core.route import Route
 from proxy.core.routing_check import Routing
 from proxy.core.standing import Turn
+
+QUEUES = ("edge_queue", "origin_queue")  # stages of an answer that were waiting
 
 
 class EdgeStream(Protocol):
@@ -61,7 +62,6 @@ class EdgePool:
         tasks: Tasks,
         metrics: Metrics,
         clock: Clock,
-        chance: Chance,
     ) -> None:
         """`drain_s`: how long the requests of an edge that the config has dropped may take to end."""
         self.fleet = Fleet(routing.config, routing.label)
@@ -72,7 +72,8 @@ class EdgePool:
         self._tasks = tasks
         self._metrics = metrics
         self._clock = clock
-        self._chance = chance
+        self._pools: dict[str, Pool] = {}  # by region
+        self._callbacks: list[Callable[[], None]] = []
         self._peers: dict[str, EdgePeer] = {}
         self._endpoints: dict[str, Endpoint] = {}
         self._leaving: list[tuple[EdgePeer, Endpoint]] = []
@@ -115,39 +116,35 @@ class EdgePool:
         return tuple(self._peers.values())
 
     def peer(self, endpoint: Endpoint) -> EdgePeer:
-        """The link to an endpoint."""
-        return self._peers[endpoint.name]
+        """The link to an endpoint, also to one that the config has dropped, while its requests end."""
+        leaving = (peer for peer, left in self._leaving if left is endpoint)
+        return next(leaving, None) or self._peers[endpoint.name]
 
-    async def choose(self, attempts: Attempts, route: Route) -> Endpoint:
-        """The edge of the next attempt, which begins; waits a moment for one. Raises as Route.error says."""
-        endpoint = self._choose(attempts, route)
-        try:
-            async with asyncio.timeout(self._limits.edge_wait_ms / 1000.0 if endpoint is None else None):
-                while endpoint is None and not route.hopeless:
-                    await self._changed.wait()
-                    endpoint = self._choose(attempts, route)
-        except TimeoutError:
-            endpoint = None
-        if endpoint is None:
-            raise route.error(self._limits.edge_wait_ms)
-        self._metrics.count("routed", region=endpoint.region, why=route.began(endpoint))
-        return endpoint
+    def on_change(self, callback: Callable[[], None]) -> None:
+        """Call whenever an edge comes, goes or says something new."""
+        self._callbacks.append(callback)
 
-    def ended(
-        self, endpoint: Endpoint, outcome: Outcome, route: Route, answer: Translated | None, elapsed_s: float
-    ) -> None:
-        """An attempt ended: whoever chose an endpoint says so, once."""
-        now, features = self._clock(), route.features
-        endpoint.ended(outcome, tier=features.tier, chars=features.chars, elapsed_s=elapsed_s, now=now)
+    async def change(self) -> None:
+        """Wait until an edge comes, goes or says something new."""
+        await self._changed.wait()
+
+    def began(self, permit: Permit, route: Route, *, hedge: bool = False) -> None:
+        """An attempt was given its place."""
+        why = route.began(permit.endpoint, hedge=hedge)
+        self._metrics.count("routed", region=permit.endpoint.region, why=why)
+
+    def ended(self, permit: Permit, outcome: Outcome, route: Route, answer: Translated | None = None) -> None:
+        """An attempt ended: whoever was given its place says so, once."""
+        now, endpoint = self._clock(), permit.endpoint
+        queued_s = 0.0 if answer is None else sum(answer.stages_ms.get(stage, 0.0) for stage in QUEUES) / 1e3
+        if event := permit.end(outcome, now, queued_s):
+            self._metrics.count(event, edge=endpoint.name)
         if answer is not None:
             route.answered(endpoint, answer.accounted_ms, answer.stages_ms, now)
-        self._turned(endpoint.region, route.ended(endpoint, outcome, now))
+        silent = outcome == "late" and permit.bad
+        self._turned(endpoint.region, route.ended(endpoint, "failed" if silent else outcome, now))
         if self._leaving:
             self._ended.set()
-
-    def _choose(self, attempts: Attempts, route: Route) -> Endpoint | None:
-        now = self._clock()
-        return attempts.choose(route.endpoints(now), now, self._chance)
 
     def _take_over(self, routing: Routing) -> list[EdgePeer]:
         """Make the fleet what the config says; the links that are new. An edge that changes its region begins anew."""
@@ -156,6 +153,8 @@ class EdgePool:
         for url, region in urls.items():
             known = self._endpoints.get(url)
             if known is None or known.region != region:
+                if known is not None:
+                    known.leave()
                 self._endpoints[url] = self._new_endpoint(url, region)
             if url not in self._peers:
                 peer = self._peers[url] = self._new_peer(url)
@@ -170,13 +169,14 @@ class EdgePool:
         return new
 
     def _new_endpoint(self, url: str, region: str) -> Endpoint:
-        limits = self._limits
-        return Endpoint(
-            url, tau_s=limits.latency_tau_s, failure_cost_s=limits.failure_cost_s, now=self._clock(), region=region
-        )
+        pool = self._pools.get(region)
+        if pool is None:
+            pool = self._pools[region] = Pool(self._limits, self._clock())
+        return Endpoint(url, pool, self._clock(), region)
 
     async def _let_go(self, peer: EdgePeer, endpoint: Endpoint) -> None:
         """Close a link whose edge gets nothing new, when its last request has ended or the time for that is up."""
+        endpoint.leave()
         self._metrics.gauge("edge_available", 0.0, edge=endpoint.name)
         leaving = peer, endpoint
         self._leaving.append(leaving)
@@ -203,6 +203,8 @@ class EdgePool:
         self._show(endpoint)
         self._changed.set()
         self._changed = asyncio.Event()
+        for callback in self._callbacks:
+            callback()
 
     def _show(self, endpoint: Endpoint) -> None:
         self._metrics.gauge("edge_available", float(endpoint.available), edge=endpoint.name)

@@ -35,7 +35,9 @@ def envelope(
 
 
 def update(update: Update) -> bytes:
-    """Data of a `draft`, `partial` or `segment` event."""
+    """Data of a `draft`, `partial` or `segment` event; a `restart` has nothing to say beyond its name."""
+    if update.kind == "restart":
+        return b"{}"
     return orjson.dumps(
         {
             "item": update.item,

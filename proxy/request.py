@@ -22,6 +22,8 @@ from proxy.core.catalogue import Catalogue
 from proxy.core.endpoint import pair_name
 from proxy.core.fleet import Features
 from proxy.core.limits import RequestLimits
+from proxy.core.pool import Work
+from proxy.core.transcript import Transcript
 
 # An escape of half a surrogate pair may be in there: orjson refuses it without saying in which string.
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -59,6 +61,19 @@ class ValidRequest(msgspec.Struct, frozen=True):
     session: str
     chars: int  # code points of all texts
 
+    def work(self, tenant: str) -> Work:
+        """What its attempts need to know of it."""
+        pair = pair_name(self.source, self.target)
+        return Work.of(
+            pair,
+            self.tier,
+            self.priority,
+            self.chars,
+            streamed=self.stream,
+            session=bool(self.session),
+            tenant=tenant,
+        )
+
     def features(self, *, tenant: str, country: str) -> Features:
         """What of it decides its region."""
         return Features(
@@ -73,15 +88,24 @@ class ValidRequest(msgspec.Struct, frozen=True):
         )
 
     def message(
-        self, *, request_id: str, budget_ms: float, attempt: int, attempts_left: int, traceparent: str, tenant: str
+        self,
+        *,
+        request_id: str,
+        tenant: str,
+        tier: Tier,
+        budget_ms: float,
+        attempt: int,
+        attempts_left: int,
+        traceparent: str,
+        transcript: Transcript,
     ) -> Translate:
-        """What goes to an edge."""
+        """What goes to an edge: `tier` may stand in for the one asked for, `transcript` is of the attempts before."""
         return Translate(
             request_id=request_id,
             texts=self.texts,
             source=self.source,
             target=self.target,
-            tier=self.tier,
+            tier=tier,
             priority=self.priority,
             budget_ms=budget_ms,
             stream=self.stream,
@@ -91,6 +115,8 @@ class ValidRequest(msgspec.Struct, frozen=True):
             attempt=attempt,
             attempts_left=attempts_left,
             traceparent=traceparent,
+            done=transcript.done,
+            models=tuple(sorted(transcript.models)),
         )
 
 

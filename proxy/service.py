@@ -10,24 +10,27 @@ from typing import Literal
 
 from nearsay.runtime.clock import Clock
 from nearsay.runtime.lifecycle import Lifecycle
-from nearsay.runtime.link import EndOfStream
 from nearsay.runtime.metrics import Metrics
+from nearsay.runtime.tasks import Tasks
 from nearsay.traffic.budget import RetryBudget
+from nearsay.traffic.concurrency import Users
 from nearsay.traffic.deadline import Deadline
 from nearsay.wire.errors import Cancelled, DeadlineExceeded, InternalError, NearsayError, Overloaded, Unavailable
 from nearsay.wire.messages import Message, Priority, ServedTier, Translated, Update, length_bucket
 from proxy.core.attempts import Attempts
-from proxy.core.endpoint import Endpoint, Outcome, pair_name
+from proxy.core.endpoint import Outcome, Permit, pair_name
 from proxy.core.limits import AttemptLimits
 from proxy.core.route import Route, affinity
 from proxy.core.routing_config import DEFAULT_TENANT
 from proxy.core.stages import Timeline
+from proxy.core.transcript import Transcript
 from proxy.edges import EdgePool
+from proxy.gate import RETRY_AFTER_MS, Gate
+from proxy.race import Try, race
 from proxy.request import ValidRequest
 from proxy.tenants import Tenants
 
 Emit = Callable[[Update], Awaitable[None]]
-RETRY_AFTER_MS = 1000.0
 
 
 @dataclass(slots=True)
@@ -54,21 +57,26 @@ class TranslateService:
     def __init__(
         self,
         pool: EdgePool,
+        gate: Gate,
         tenants: Tenants,
         limits: AttemptLimits,
         *,
         in_flight_max: int,
         lifecycle: Lifecycle,
         metrics: Metrics,
+        tasks: Tasks,
         clock: Clock,
     ) -> None:
         self.in_flight = 0
         self._pool = pool
+        self._gate = gate
         self._tenants = tenants
         self._limits = limits
         self._in_flight_max = in_flight_max
+        self._users = Users(limits.concurrency)
         self._lifecycle = lifecycle
         self._metrics = metrics
+        self._tasks = tasks
         self._clock = clock
         self._budget = RetryBudget(
             ratio=limits.retry_ratio, floor_per_s=limits.retry_floor_per_s, ttl_s=limits.retry_ttl_s, now=clock()
@@ -82,7 +90,7 @@ class TranslateService:
         Raises NearsayError; after the caller's cancellation the edge has been told, too.
         """
         deadline = Deadline.after_ms(request.deadline_ms, call.timeline.arrived)
-        with self._admitted(), self._tenants.permit(call, request) as request:
+        with self._admitted(call.tenant), self._tenants.permit(call, request) as request:
             try:
                 async with asyncio.timeout(deadline.remaining_s(self._clock())):
                     return await self._attempts(request, call, emit, deadline)
@@ -103,20 +111,28 @@ class TranslateService:
         await self._idle.wait()
 
     @contextmanager
-    def _admitted(self) -> Iterator[None]:
+    def _admitted(self, tenant: str) -> Iterator[None]:
         """A permit for one request, also while draining: it came on a connection that was open before. Raises
-        Overloaded, Unavailable (draining) once that is over."""
+        Overloaded, Unavailable (draining) once that is over.
+
+        Room is left for who comes next: one tenant alone can't fill the proxy for others. Where it is full a request
+        still comes in when one of a tenant that has more of them waits to begin: that one is refused in its place.
+        """
         if self._lifecycle.state == "stopped":
             raise Unavailable(code="draining", retry_after_ms=RETRY_AFTER_MS)
-        if self.in_flight >= self._in_flight_max:
+        full = self.in_flight >= self._in_flight_max
+        room = self._gate.give_up(tenant) if full else self._users.has_room(tenant, self._in_flight_max, self._clock())
+        if not room:
             raise Overloaded(f"{self.in_flight} requests are in flight", retry_after_ms=RETRY_AFTER_MS)
         self.in_flight += 1
+        self._users.enter(tenant, self._clock())
         self._metrics.gauge("in_flight", self.in_flight)
         self._idle.clear()
         try:
             yield
         finally:
             self.in_flight -= 1
+            self._users.leave(tenant)
             self._metrics.gauge("in_flight", self.in_flight)
             if not self.in_flight:
                 self._idle.set()
@@ -124,80 +140,64 @@ class TranslateService:
     async def _attempts(self, request: ValidRequest, call: Call, emit: Emit | None, deadline: Deadline) -> Translated:
         self._budget.deposit(self._clock())
         features = request.features(tenant=call.tenant, country=call.country)
-        route = Route(features, self._pool.fleet)
-        attempts = Attempts(
-            self._limits,
-            self._budget,
-            deadline,
-            pair=features.pair,
-            tier=request.tier,
-            affinity=affinity(features, request.texts[0]),
-            session=bool(request.session),
-        )
-        while True:
-            endpoint = await self._pool.choose(attempts, route)
-            try:
-                return await self._attempt(endpoint, attempts, route, request, call, emit)
-            except NearsayError as error:
-                if not attempts.again(error, route.allowed(), self._clock()):
-                    raise
-                self._metrics.count("retries", code=error.code)
+        route, work, transcript = Route(features, self._pool.fleet), request.work(call.tenant), Transcript()
+        attempts = Attempts(self._limits, self._budget, deadline, work, affinity(features, request.texts[0]))
 
-    async def _attempt(
-        self,
-        endpoint: Endpoint,
-        attempts: Attempts,
-        route: Route,
-        request: ValidRequest,
-        call: Call,
-        emit: Emit | None,
-    ) -> Translated:
-        """One try at one edge; whatever ends it, the edge's stream and the endpoint's permit end with it."""
-        outcome: Outcome = "ignored"
-        stream = answer = None
-        sent = self._clock()
-        endpoint.started()
-        try:
-            asked = request.message(
+        async def pass_on(message: Message) -> None:
+            await _pass_on(message, transcript, emit)
+
+        def ended(permit: Permit, outcome: Outcome, answer: Translated | None) -> None:
+            self._pool.ended(permit, outcome, route, answer)
+            self._gate.freed()
+
+        def attempt(permit: Permit) -> Try:
+            message = request.message(
                 request_id=call.id,
-                budget_ms=attempts.deadline.remaining_ms(sent),
+                tenant=call.tenant,
+                tier=permit.tier,
+                budget_ms=deadline.remaining_ms(permit.began),
                 attempt=attempts.number,
                 attempts_left=attempts.left,
                 traceparent=call.traceparent,
-                tenant=call.tenant,
+                transcript=transcript,
             )
-            stream = await self._pool.peer(endpoint).open(asked)
-            while not isinstance(message := await stream.receive(), Translated):
-                await self._pass_on(message, attempts, emit)
-            outcome, answer = "ok", message
-        except EndOfStream:
-            outcome = "failed"
-            raise InternalError("an edge ended without an answer") from None
-        except NearsayError as error:
-            outcome = "failed" if error.retryable or isinstance(error, InternalError | DeadlineExceeded) else "ignored"
-            raise
-        except asyncio.CancelledError:  # the client left, or the deadline did it
-            outcome = "failed" if attempts.deadline.expired(self._clock()) else "ignored"
-            raise
-        finally:
-            now = self._clock()
-            if stream is not None:
-                stream.cancel()
-            self._pool.ended(endpoint, outcome, route, answer, elapsed_s=now - sent)
-        call.timeline.sent, call.timeline.answered = sent, now
-        call.region, call.routing = endpoint.region, self._pool.fleet.label
-        return answer
+            peer = self._pool.peer(permit.endpoint)
+            return Try(permit, attempts, peer, message, pass_on=pass_on, ended=ended, clock=self._clock)
 
-    async def _pass_on(self, message: Message, attempts: Attempts, emit: Emit | None) -> None:
-        if not isinstance(message, Update):
-            raise InternalError(f"an edge answered with {type(message).__name__}")
-        if emit is None:
-            return
-        attempts.streamed = True
-        try:
-            await emit(message)
-        except NearsayError:  # also a lost link: it is the client's, and no fault of the edge
-            raise Cancelled("the client takes no more") from None
+        def second(stuck: bool) -> Try | None:
+            permit = self._gate.second(attempts, route, stuck=stuck)
+            self._metrics.count("stuck" if stuck else "late", hedged="no" if permit is None else "yes")
+            return None if permit is None else attempt(permit)
+
+        while True:
+            permit = await self._gate.enter(attempts, route)
+            first, late_s = attempt(permit), permit.endpoint.pool.late_s(work, permit.began)
+            try:
+                answer, winner = await race(first, second, late_s, self._tasks)
+            except NearsayError as error:
+                attempts.models = transcript.models
+                if not attempts.again(error, route.allowed(), self._clock()):
+                    raise
+                self._metrics.count("retries", code=error.code)
+                continue
+            if winner is not first:
+                self._metrics.count("hedges_won")
+            call.timeline.sent, call.timeline.answered = winner.permit.began, winner.answered
+            call.region, call.routing = winner.permit.endpoint.region, self._pool.fleet.label
+            return answer
+
+
+async def _pass_on(message: Message, transcript: Transcript, emit: Emit | None) -> None:
+    """What an edge sent before its answer, to the client of a stream."""
+    if not isinstance(message, Update):
+        raise InternalError(f"an edge answered with {type(message).__name__}")
+    shown = transcript.take(message) if emit is not None else None
+    if emit is None or shown is None:
+        return
+    try:
+        await emit(shown)
+    except NearsayError:  # also a lost link: it is the client's, and no fault of the edge
+        raise Cancelled("the client takes no more") from None
 
 
 def served_tier(answer: Translated) -> ServedTier:

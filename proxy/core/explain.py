@@ -96,5 +96,5 @@ def _shown(option: Option) -> str:
     ms = f"{option.rtt_ms:.1f} ms away + {option.wait_ms:.1f} waiting + {option.run_ms:.1f} running"
     load = f"{option.in_flight} in flight, {option.utilisation:.0%} of its limit"
     grade = "" if option.grade == "open" else f", {option.grade}"
-    lacks = ", without an origin" if option.lacks_origin else ""
+    lacks = ", second best" if option.second_best else ""
     return f"{option.region}: {option.expected_ms:.1f} ms = {ms}; {load}; cost {option.cost:g}{grade}{lacks}"

@@ -14,6 +14,8 @@ from nearsay.wire.messages import State
 from proxy.core.distance import prior_rtt_ms
 from proxy.core.endpoint import Endpoint
 from proxy.core.fleet import Fleet, Kind, RegionState
+from proxy.core.limits import AttemptLimits
+from proxy.core.pool import Pool
 from proxy.core.routing_config import Region, RoutingConfig
 
 
@@ -159,7 +161,7 @@ def _endpoint_view(endpoint: Endpoint) -> EndpointView:
 
 
 def _endpoint(shown: EndpointView, now: float) -> Endpoint:
-    made = Endpoint(shown.name, tau_s=1.0, failure_cost_s=0.0, now=now)
+    made = Endpoint(shown.name, Pool(AttemptLimits(), now), now)
     made.up, made.state, made.in_flight = shown.up, shown.state, shown.in_flight
     made.rtt_s = shown.rtt_s
     made.edge_pairs, made.origin_pairs = frozenset(shown.edge_pairs), frozenset(shown.origin_pairs)

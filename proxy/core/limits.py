@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+from nearsay.traffic.concurrency import ConcurrencyRules
+from nearsay.traffic.ejection import EjectionRules
+from nearsay.traffic.hedging import HedgeRules
+from nearsay.traffic.wait_queue import QueueRules
+
 KIB = 1024
 MIB = 1024 * KIB
 
@@ -31,10 +36,14 @@ class AttemptLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     attempt_ms_min: float = 20.0  # with less time left another attempt isn't begun
     edge_wait_ms: float = 1_000.0  # for any edge to come up, within the deadline
     retry_ratio: float = 0.2  # retries paid for by each request
-    retry_floor_per_s: float = 1.0  # and by each second
+    retry_floor_per_s: float = 10.0  # and by each second
     retry_ttl_s: float = 10.0
     latency_tau_s: float = 10.0  # how fast an edge's latency peak is forgotten
     failure_cost_s: float = 1.0  # what a failed attempt counts as
+    hedging: HedgeRules = HedgeRules()
+    ejection: EjectionRules = EjectionRules()
+    concurrency: ConcurrencyRules = ConcurrencyRules()
+    queue: QueueRules = QueueRules()  # of requests for which no edge has room
 
 
 class AnswerLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

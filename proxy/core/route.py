@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from nearsay.traffic.rendezvous import key_of
-from nearsay.wire.errors import NearsayError, Overloaded, Unavailable
+from nearsay.wire.errors import NearsayError, Unavailable
 from proxy.core.endpoint import Endpoint, Outcome
 from proxy.core.fleet import Features, Fleet
 from proxy.core.routing import Decision, forward
@@ -36,6 +36,11 @@ class Route:
         self._fleet = fleet
         self._depths: dict[str, int] = {}
 
+    @property
+    def kind(self) -> object:
+        """Equal for requests that may go to the same edges."""
+        return self._fleet.class_of(self.features), self.features.tier, self.features.session
+
     def endpoints(self, now: float) -> list[Endpoint]:
         """Edges that an attempt may go to now, those of the best region first; none when no region can take it."""
         self.decision = forward(self.features, self._fleet, now)
@@ -47,34 +52,37 @@ class Route:
         return [e for region in self._fleet.class_of(self.features).regions for e in region.endpoints]
 
     @property
+    def full(self) -> bool:
+        """Whether only room is wanting: some region that could serve it is at its limit, and no other one can."""
+        assert self.decision is not None, "asked first"
+        return not self.decision.options and "full" in self.decision.refused.values()
+
+    @property
     def hopeless(self) -> bool:
-        """Whether waiting for an edge can't help: where it could be served it must not go, or all is full."""
+        """Whether waiting for an edge can't help: where it could be served it must not go."""
         decision = self.decision
         assert decision is not None, "asked first"
-        reasons = set(decision.refused.values())
-        return not decision.options and ("full" in reasons or (decision.restricted and "down" not in reasons))
+        return not decision.options and decision.restricted and "down" not in decision.refused.values()
 
     def error(self, retry_after_ms: float) -> NearsayError:
         """Why no attempt could begin."""
         assert self.decision is not None, "asked first"
-        if "full" in self.decision.refused.values():
-            return Overloaded("every region that may serve this is at its limit", retry_after_ms=retry_after_ms)
         if self.decision.restricted:
             detail = "no region that these texts may go to can serve this pair now"
             return Unavailable(detail, code="region_unavailable", retry_after_ms=retry_after_ms)
         detail = "no edge worker that serves this pair is connected and ready"
         return Unavailable(detail, code="edge_unavailable", retry_after_ms=retry_after_ms)
 
-    def began(self, endpoint: Endpoint) -> str:
+    def began(self, endpoint: Endpoint, *, hedge: bool = False) -> str:
         """An attempt goes there; why: as Decision.why, "spill_load" when the first region's edges had no room for it,
-        "retry" when it isn't the first."""
+        "retry" or "hedge" when it isn't the first."""
         assert self.decision is not None, "asked first"
         decision = self.decision
         why = decision.why if endpoint.region == decision.region else "spill_load"
         self._fleet.took(self.features, endpoint.region, home=decision.home, probe=why == "probe")
         first = not self._depths
         self._depths[endpoint.name] = self._fleet.regions[endpoint.region].in_flight
-        return why if first else "retry"
+        return why if first else "hedge" if hedge else "retry"
 
     def ended(self, endpoint: Endpoint, outcome: Outcome, now: float) -> Turn | None:
         """It ended; what became of its region by that."""

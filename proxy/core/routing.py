@@ -46,7 +46,7 @@ class Option(msgspec.Struct, frozen=True):
     in_flight: int
     utilisation: float  # of the region's in_flight_max
     cost: float
-    lacks_origin: bool = False  # the request wants the origin, and no edge there has its link up
+    second_best: bool = False  # the origin that it wants isn't linked there, or would stand in for an edge model
 
     @property
     def expected_ms(self) -> float:
@@ -102,7 +102,7 @@ def _survey(features: Features, known: RequestClass, spill: Spill, now: float) -
         if utilisation >= 1.0:
             refused[region.name] = "full"
             continue
-        rtt_s, ready = reach
+        rtt_s, as_asked = reach
         times = region.times[features.kind]
         run_s = prior_s if times.observed_at is None else times.run_s
         options.append(
@@ -115,25 +115,26 @@ def _survey(features: Features, known: RequestClass, spill: Spill, now: float) -
                 in_flight,
                 utilisation,
                 region.config.cost,
-                features.kind == "origin" and not ready,
+                not as_asked,
             )
         )
     return options, refused
 
 
 def _reach(features: Features, endpoints: tuple[Endpoint, ...]) -> tuple[float, bool] | str:
-    """The best link's round trip and whether an origin is linked for the pair; or what is missing."""
-    best, able, served, ready = UNKNOWN_RTT_S, False, False, False
+    """The best link's round trip and whether it can be done as asked; or what is missing."""
+    best, able, served, as_asked = UNKNOWN_RTT_S, False, False, False
     for endpoint in endpoints:
-        if endpoint.serves(features.pair, features.tier):
-            served = True
-            if endpoint.available:
-                able = True
-                ready = ready or features.pair in endpoint.origin_ready
-                if endpoint.rtt_s is not None and endpoint.rtt_s < best:
-                    best = endpoint.rtt_s
+        ready = features.pair in endpoint.origin_ready
+        serves = endpoint.serves(features.pair, features.tier)
+        served = served or serves
+        if endpoint.available and (serves or (features.tier == "edge" and ready)):
+            able = True
+            as_asked = as_asked or (ready if features.kind == "origin" else serves)
+            if endpoint.rtt_s is not None and endpoint.rtt_s < best:
+                best = endpoint.rtt_s
     if able:
-        return best, ready
+        return best, as_asked
     return "down" if served or not any(endpoint.available for endpoint in endpoints) else "unserved"
 
 
@@ -173,15 +174,15 @@ def _rank(option: Option, features: Features, home: str, spill: Spill) -> tuple[
     """What options are sorted by, lowest first."""
     order = _ORDER[option.grade]
     if order == 1:  # equals, whatever their distance: the emptier one
-        return option.lacks_origin, order, option.utilisation, option.expected_ms
+        return option.second_best, order, option.utilisation, option.expected_ms
     away = option.region != home
     expected_ms = option.expected_ms + (spill.margin_ms if away else 0.0)
     if features.session:
-        return option.lacks_origin, order, away, expected_ms
+        return option.second_best, order, away, expected_ms
     if features.priority == "interactive":
-        return option.lacks_origin, order, expected_ms
+        return option.second_best, order, expected_ms
     late = option.expected_ms > features.deadline_ms * DEADLINE_SHARE
-    return option.lacks_origin, order, late, 0.0 if late else option.cost, expected_ms
+    return option.second_best, order, late, 0.0 if late else option.cost, expected_ms
 
 
 def _probe(features: Features, fleet: Fleet, options: list[Option], now: float) -> Option | None:
@@ -199,7 +200,7 @@ def _probe(features: Features, fleet: Fleet, options: list[Option], now: float) 
         (age_s(fleet.regions[option.region].times[features.kind]), option)
         for option in options[1:]
         if option.grade == "open"
-        and option.lacks_origin == first.lacks_origin
+        and option.second_best == first.second_best
         and option.rtt_ms + spill.margin_ms < first.expected_ms
     ]
     stale = [(age, option) for age, option in stale if age >= PROBE_AGE_S]
@@ -215,4 +216,4 @@ def _why(features: Features, options: list[Option], home: str, refused: dict[str
     at_home = next((option for option in options if option.region == home), None)
     if at_home is None:
         return "spill_load" if refused.get(home) == "full" else "spill_health"
-    return "spill_health" if at_home.grade in ("due", "away") or at_home.lacks_origin else "spill_load"
+    return "spill_health" if at_home.grade in ("due", "away") or at_home.second_best else "spill_load"

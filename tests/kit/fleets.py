@@ -8,6 +8,8 @@ from typing import Any
 from nearsay.wire.messages import Hello, LoadReport
 from proxy.core.endpoint import Endpoint
 from proxy.core.fleet import Features, Fleet, work
+from proxy.core.limits import AttemptLimits
+from proxy.core.pool import Pool
 from proxy.core.routing_config import Region, RoutingConfig
 from tests.kit.fake_edge import model
 
@@ -24,7 +26,7 @@ def region(name: str, edges: int = 1, **fields: Any) -> Region:
 
 def edge(url: str, *, rtt_ms: float | None = 10.0, pairs: tuple[str, ...] = ("en-de",)) -> Endpoint:
     """An edge that is up and ready."""
-    made = Endpoint(url, tau_s=10.0, failure_cost_s=1.0, now=0.0)
+    made = Endpoint(url, Pool(AttemptLimits(), 0.0), 0.0)
     models = tuple(model(*pair.split("-")) for pair in pairs)
     rtt_s = None if rtt_ms is None else rtt_ms / 1e3
     made.update(up=True, hello=Hello("edge", models=models, origin_pairs=pairs), load=LoadReport("ready"), rtt_s=rtt_s)

@@ -7,6 +7,8 @@ from nearsay.wire.errors import InvalidRequest
 from nearsay.wire.messages import Hello, LoadReport, ModelInfo, ServedTier
 from proxy.core.catalogue import Catalogue
 from proxy.core.endpoint import Endpoint
+from proxy.core.limits import AttemptLimits
+from proxy.core.pool import Pool
 
 
 def model(source: str, target: str, tier: ServedTier = "edge") -> ModelInfo:
@@ -16,7 +18,7 @@ def model(source: str, target: str, tier: ServedTier = "edge") -> ModelInfo:
 def endpoint(
     name: str, *models: ModelInfo, origin_pairs: tuple[str, ...] = (), load: LoadReport | None = None
 ) -> Endpoint:
-    made = Endpoint(name, tau_s=10.0, failure_cost_s=1.0, now=0.0)
+    made = Endpoint(name, Pool(AttemptLimits(), 0.0), 0.0)
     made.update(up=True, hello=Hello("edge", models=models, origin_pairs=origin_pairs), load=load)
     return made
 
@@ -72,7 +74,7 @@ def test_an_edge_that_is_away_still_counts() -> None:
 
 
 def test_nothing_is_known_before_the_first_hello() -> None:
-    assert not Catalogue([Endpoint("a", tau_s=10.0, failure_cost_s=1.0, now=0.0)])
+    assert not Catalogue([Endpoint("a", Pool(AttemptLimits(), 0.0), 0.0)])
 
 
 def test_a_load_report_may_bring_an_origin_that_the_hello_did_not_know() -> None:
@@ -86,7 +88,7 @@ def test_models_are_listed_once() -> None:
 
 
 def test_an_origin_that_is_down_stays_known_until_its_edge_restarts() -> None:
-    edge = Endpoint("a", tau_s=10.0, failure_cost_s=1.0, now=0.0)
+    edge = Endpoint("a", Pool(AttemptLimits(), 0.0), 0.0)
     hello = Hello("edge", instance="one", models=(model("en", "de"),))
     edge.update(up=True, hello=hello, load=LoadReport("ready", origin_ready=("en-de",)))
     edge.update(up=True, hello=hello, load=LoadReport("ready"))
@@ -100,7 +102,7 @@ def test_a_report_takes_the_place_of_the_hello() -> None:
     """A model was swapped for a newer version since the link came up."""
     hello = Hello("edge", models=(model("en", "de"),))
     newer = msgspec.structs.replace(model("en", "de"), version="2")
-    edge = Endpoint("a", tau_s=10.0, failure_cost_s=1.0, now=0.0)
+    edge = Endpoint("a", Pool(AttemptLimits(), 0.0), 0.0)
     edge.update(up=True, hello=hello, load=LoadReport("ready"))
     assert [m.name for m in edge.models] == ["en-de-edge@1"], "a report that tells of no models changes nothing"
     edge.update(up=True, hello=hello, load=LoadReport("ready", models=(newer, model("en", "de", "origin"))))

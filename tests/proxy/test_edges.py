@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nearsay.runtime.link import Stream
+from nearsay.traffic.wait_queue import QueueRules
 from nearsay.wire.errors import Overloaded
 from nearsay.wire.messages import Translate
 from proxy.config import ProxyConfig
@@ -32,7 +33,7 @@ BATCH = {"priority": "batch"}  # goes to `us`, whose distance a test can't choos
 async def regional(tmp_path: Path, text: str, *edges: FakeEdge, **fields: Any) -> AsyncIterator[ProxyRoom]:
     path = tmp_path / "routing.toml"
     path.write_text(text)
-    attempts = AttemptLimits(edge_wait_ms=50.0)
+    attempts = AttemptLimits(edge_wait_ms=50.0, queue=QueueRules(waiting_max=1))
     async with proxy_room(*edges, config=ProxyConfig(routing=path, attempts=attempts, **fields)) as room:
         await room.until(lambda: all(e.available for e in room.proxy.pool.endpoints))
         yield room
@@ -102,13 +103,13 @@ async def test_an_allowed_region_that_is_away_is_a_503_and_no_leak(tmp_path: Pat
 async def test_an_allowed_region_without_the_pair_is_told_at_once(tmp_path: Path) -> None:
     edges = [FakeEdge(), FakeEdge(models=(model("en", "pt"),))]
     async with regional(tmp_path, RESIDENT, *edges) as room:
-        room.proxy.pool._limits = AttemptLimits(edge_wait_ms=60_000.0)  # nothing is waited for
+        room.proxy.service._gate._limits = AttemptLimits(edge_wait_ms=60_000.0)  # nothing is waited for
         status, problem, _ = await room.post({})
         assert (status, problem["code"]) == (503, "region_unavailable")
         assert not edges[0].requests
 
 
-async def test_full_regions_shed(tmp_path: Path) -> None:
+async def test_full_regions_are_waited_for_and_then_shed(tmp_path: Path) -> None:
     limit = "in_flight_max = 1\n"
     text = CHEAP_FIRST.replace("[regions.us]", limit + "[regions.us]") + limit
     edges = [FakeEdge(silence), FakeEdge(silence)]
@@ -116,10 +117,17 @@ async def test_full_regions_shed(tmp_path: Path) -> None:
         held = [room.tasks.spawn(room.post({}), name="held") for _ in range(2)]
         for edge in edges:
             await edge.wait_for(edge.asked)
+        waiting = room.tasks.spawn(room.post({}), name="waiting")
+        gate = room.proxy.service._gate
+        while not len(gate):  # noqa: ASYNC110 - a turn of the loop is all it takes
+            await asyncio.sleep(0)
         status, problem, _ = await room.post({})
         assert (status, problem["code"]) == (503, "overloaded")
-        for task in held:
-            task.cancel()
+        for edge in edges:
+            edge.script = echo
+        held[0].cancel()
+        assert (await waiting)[0] == 200
+        held[1].cancel()
 
 
 async def test_a_reload_links_new_edges_and_lets_dropped_ones_end_their_work(tmp_path: Path) -> None:

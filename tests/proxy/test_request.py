@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearsay.wire.errors import InvalidRequest
-from nearsay.wire.messages import Translate
+from nearsay.wire.messages import DoneSegment, Translate, Update
 from proxy.core.catalogue import Catalogue
 from proxy.core.limits import RequestLimits
+from proxy.core.transcript import Transcript
 from proxy.request import ValidRequest, from_json, from_message
 
 from .test_catalogue import CATALOGUE
@@ -240,22 +241,34 @@ def test_a_message_from_the_link_is_checked_the_same_way() -> None:
 
 
 def test_the_message_to_an_edge_carries_the_attempt() -> None:
+    transcript = Transcript()
+    transcript.take(Update(0, 0, 0, "segment", "Guten", "", 0, 4, "edge", "m@1"))
+    transcript.take(Update(0, 1, 0, "partial", "Mor", " ", 5, 12, "origin", "n@1"))
     message = valid(tier="edge", segments=True, session="s1").message(
-        request_id="r", budget_ms=5.0, attempt=2, attempts_left=1, traceparent="t", tenant="acme"
+        request_id="r",
+        tenant="blue",
+        tier="origin",
+        budget_ms=5.0,
+        attempt=2,
+        attempts_left=1,
+        traceparent="t",
+        transcript=transcript,
     )
     assert message == Translate(
         "r",
         ("Good morning",),
         "en",
         "de",
-        tier="edge",
+        tier="origin",  # it stands in for the one asked for
         budget_ms=5.0,
         segments=True,
         session="s1",
-        tenant="acme",
+        tenant="blue",
         attempt=2,
         attempts_left=1,
         traceparent="t",
+        done=(DoneSegment(0, 0, 4, "Guten", "edge", "m@1"),),
+        models=("m@1", "n@1"),
     )
 
 

@@ -23,7 +23,7 @@ def send(fleet: Fleet, now: float = 0.0, **fields: Any) -> Decision:
     decision = forward(features(**fields), fleet, now)
     assert decision.region, decision
     fleet.took(features(**fields), decision.region, home=decision.home, probe=decision.why == "probe")
-    fleet.regions[decision.region].endpoints[0].started()
+    fleet.regions[decision.region].endpoints[0].in_flight += 1
     return decision
 
 
@@ -297,13 +297,13 @@ def histories(draw: st.DrawFn) -> tuple[Fleet, float]:
         name = random.choice(NAMES)
         if decision.region:
             fleet.took(asked, decision.region, home=decision.home, probe=decision.why == "probe")
-            random.choice(fleet.regions[decision.region].endpoints).started()
+            random.choice(fleet.regions[decision.region].endpoints).in_flight += 1
         if random.random() < 0.3:
             (down if random.random() < 0.5 else up)(fleet, name, now)
         endpoint = random.choice(fleet.endpoints)
         if endpoint.in_flight:
             outcome = random.choice(["ok", "failed", "ignored"])
-            endpoint.ended(outcome, tier="auto", chars=9, elapsed_s=0.1, now=now)  # type: ignore[arg-type]
+            endpoint.in_flight -= 1
             fleet.ended(endpoint, outcome, now)  # type: ignore[arg-type]
             answer(fleet, endpoint.region, run_ms=random.uniform(1, 50), wait_ms=random.choice([0, 9]), now=now)
     return fleet, now

@@ -106,7 +106,7 @@ async def test_a_failure_before_the_first_event_is_a_status() -> None:
         assert (status, problem["code"]) == (400, "empty_text")
 
 
-async def test_a_failure_after_it_is_an_error_event_and_is_not_retried() -> None:
+async def test_a_failure_after_it_is_an_error_event_when_nobody_can_go_on() -> None:
     seen = asyncio.Event()  # a reject overtakes what is still on the link
 
     async def breaks(stream: Stream, message: Translate) -> None:
@@ -124,7 +124,7 @@ async def test_a_failure_after_it_is_an_error_event_and_is_not_retried() -> None
         problem = got[-1][1]
         assert (problem["code"], problem["status"], problem["retry_after_ms"]) == ("origin_unavailable", 503, 500.0)
         assert problem["request_id"]
-        assert sum(len(edge.requests) for edge in edges) == 1
+        assert sum(len(edge.requests) for edge in edges) == 2
 
 
 async def test_the_deadline_ends_a_stream_with_an_error_event() -> None:

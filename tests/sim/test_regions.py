@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from nearsay.lab.virtual_loop import run
 from nearsay.runtime.link import Stream
 from nearsay.runtime.tasks import Tasks
 from nearsay.wire.errors import NearsayError
@@ -26,7 +27,6 @@ from proxy.request import ValidRequest
 from proxy.service import Call
 from tests.kit.fake_edge import FakeEdge, translation
 from tests.sim.net import Net
-from tests.sim.virtual_loop import run
 
 ONE_WAY_S = {"eu": 0.004, "us": 0.045, "ap": 0.09}
 EDGES = 2

@@ -6,11 +6,11 @@ import asyncio
 import random
 from pathlib import Path
 
+from nearsay.lab.virtual_loop import run
 from nearsay.runtime.link import Stream
 from nearsay.wire.errors import Overloaded, RateLimited
 from nearsay.wire.messages import Submit
 from proxy.core.routing_config import Tenant
-from tests.sim.virtual_loop import run
 from tests.sim.world import World, world
 
 SENTENCE = "The cat looked at the weather."

@@ -6,9 +6,9 @@ import asyncio
 from collections import Counter
 from pathlib import Path
 
+from nearsay.lab.virtual_loop import run
 from nearsay.wire.errors import NearsayError
 from nearsay.wire.messages import Translated, Update
-from tests.sim.virtual_loop import run
 from tests.sim.world import World, edge_url, origin_url, world
 
 WORDS = ("the", "cat", "sat", "on", "mat", "and", "dog", "looked", "at", "weather", "is", "nice", "children", "garden")
@@ -25,6 +25,11 @@ def random_text(world: World) -> str:
         for _ in range(world.rng.randint(1, 6))
     ]
     return world.rng.choice(("", " ")) + "".join(s + world.rng.choice((" ", "\n\n", "  ")) for s in sentences)
+
+
+def numbered(number: int) -> str:
+    """A sentence like no other: equal ones would be translated once."""
+    return " ".join(WORDS[int(digit)] for digit in f"{number:04d}" * 3).capitalize() + ". "
 
 
 def check_answer(world: World, text: str, tier: str, answer: Translated) -> None:
@@ -142,7 +147,7 @@ def test_the_same_seed_gives_the_same_run(models: Path) -> None:
 def test_a_burst_is_served_by_all_edges(models: Path) -> None:
     async def main() -> list[int]:
         async with world(models, 1) as made:
-            await asyncio.gather(*(made.translate("The cat sat.", tier="edge") for _ in range(60)))
+            await asyncio.gather(*(made.translate("The cat sat" + " on" * n, tier="edge") for n in range(60)))
             return [
                 sum(map(len, engine.batches))
                 for edge in made.edges
@@ -157,8 +162,8 @@ def test_a_burst_is_served_by_all_edges(models: Path) -> None:
 def test_a_cancel_storm_frees_every_slot_within_two_steps(models: Path) -> None:
     async def main() -> None:
         async with world(models, 2, origins=1) as made:
-            text = "The children are playing in the garden and the weather is nice. " * 20
-            tasks = [asyncio.ensure_future(made.translate(text, tier="origin")) for _ in range(10)]  # noqa: TID251
+            texts = ["".join(numbered(20 * n + m) for m in range(20)) for n in range(10)]
+            tasks = [asyncio.ensure_future(made.translate(text, tier="origin")) for text in texts]  # noqa: TID251
             await asyncio.sleep(0.03)
             assert made.origins[0].engine_loop.load_now.running == 8
             for task in tasks:

@@ -7,6 +7,7 @@ every answer can be checked to the letter.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -29,6 +30,7 @@ from origin.config import OriginConfig
 from proxy.app import Proxy
 from proxy.app import build as build_proxy
 from proxy.config import ProxyConfig
+from proxy.core.limits import AttemptLimits
 from proxy.core.routing_config import DEFAULT_TENANT
 from proxy.core.stages import Timeline
 from proxy.request import ValidRequest
@@ -58,16 +60,21 @@ def make_models(folder: Path) -> Path:
 class World:
     """`edges` and `origins` are addressed by `edge_url(n)` and `origin_url(n)` on `net`."""
 
-    def __init__(self, models: Path, seed: int, *, edges: int, origins: int) -> None:
+    def __init__(
+        self, models: Path, seed: int, *, edges: int, origins: int, attempts: AttemptLimits | None = None
+    ) -> None:
         self.rng = random.Random(seed)
         self.registry = Registry.discover([models], defaults=False)
         self.vocab = Vocab.load(models / "en-de" / "target.spm")
         self.tasks = Tasks()
         self.net = Net(self.tasks)
         self.slow: dict[int, float] = {}  # edge number -> factor on its run time
+        self.slow_origins: dict[int, float] = {}  # the same of an origin's step
+        self._numbers = itertools.count()
         self.origins = [self._origin(number, models) for number in range(origins)]
         self.edges = [self._edge(number, origins) for number in range(edges)]
-        config = ProxyConfig(edges=tuple(map(edge_url, range(edges))), port=0)
+        attempts = attempts or AttemptLimits()
+        config = ProxyConfig(edges=tuple(map(edge_url, range(edges))), port=0, attempts=attempts)
         self.proxy: Proxy = build_proxy(
             config, clock=self.now, connect=self.net.connect, rng=self._fork(), new_id=lambda: "request"
         )
@@ -97,7 +104,8 @@ class World:
             chars=len(text),
         )
         now = self.now()
-        call = Call("request", Timeline(arrived=now, parsed=now), tenant=fields.get("tenant", DEFAULT_TENANT))
+        call = Call(f"request-{next(self._numbers)}", Timeline(arrived=now, parsed=now))
+        call.tenant = fields.get("tenant", DEFAULT_TENANT)
         return await self.proxy.service.translate(request, call, emit)
 
     async def start(self) -> None:
@@ -105,7 +113,7 @@ class World:
             await service.start()
             service.lifecycle.move("ready")
         for number, origin in enumerate(self.origins):
-            self.tasks.spawn(self._steps(origin), name=f"origin {number}")
+            self.tasks.spawn(self._steps(number, origin), name=f"origin {number}")
         await asyncio.sleep(1.0)  # links and first load reports
 
     async def stop(self) -> None:
@@ -125,11 +133,11 @@ class World:
             assert len(origin.server) == 0 and len(origin.engine_loop.scheduler) == 0
             origin.engine_loop.scheduler.check()
 
-    async def _steps(self, origin: Origin) -> None:
+    async def _steps(self, number: int, origin: Origin) -> None:
         """An engine thread's life, in virtual time."""
         while True:
             origin.engine_loop.step()
-            await asyncio.sleep(ORIGIN_STEP_S)
+            await asyncio.sleep(ORIGIN_STEP_S * self.slow_origins.get(number, 1.0))
 
     def _fork(self) -> random.Random:
         return random.Random(self.rng.getrandbits(64))
@@ -171,9 +179,11 @@ def origin_url(number: int) -> str:
 
 
 @asynccontextmanager
-async def world(models: Path, seed: int, *, edges: int = 3, origins: int = 2) -> AsyncIterator[World]:
+async def world(
+    models: Path, seed: int, *, edges: int = 3, origins: int = 2, attempts: AttemptLimits | None = None
+) -> AsyncIterator[World]:
     """A started world that is stopped at the end, and holds nothing then."""
-    made = World(models, seed, edges=edges, origins=origins)
+    made = World(models, seed, edges=edges, origins=origins, attempts=attempts)
     await made.start()
     try:
         yield made
