@@ -48,7 +48,7 @@ class LocalModel:
         self._batcher: Batcher[_Waiter] = Batcher(msgspec.structs.replace(limits, rows_max=rows_max))
         self._work = asyncio.Event()
         self._holders = 0
-        self._calmer = asyncio.Event()  # a holder has let go, or a batch has ended
+        self._calmer = asyncio.Event()  # a holder has let go, a row has left, or a batch has ended
         self._loop = tasks.spawn(self._serve(), name=f"local model {name}")
 
     @property
@@ -93,8 +93,13 @@ class LocalModel:
         row = Row(waiter, tokens=len(source.ids) + 1, interactive=interactive, deadline=deadline, share=share)
         self._batcher.add(row)
         self._work.set()
-        waiter.answer.add_done_callback(lambda _: self._batcher.discard(row))
+        waiter.answer.add_done_callback(lambda _: self._leave(row))
         return waiter.answer
+
+    def _leave(self, row: Row[_Waiter]) -> None:
+        """Nobody waits for it any more: a no-op unless it is still in the queue."""
+        if self._batcher.discard(row):
+            self._calmer.set()
 
     @contextmanager
     def held(self) -> Iterator[None]:

@@ -65,9 +65,9 @@ class SegmentRuns:
         self._request = request
         self._pair = pair
         self._origins = origins
-        self._shared = shared
         self._models = models
         self._again = False  # the origin has the model no more, and is asked for the one that it has now
+        self._shared = shared
         self._deadline = deadline
         self._policy = policy
         self._limits = limits
@@ -134,7 +134,7 @@ class SegmentRuns:
         def begin(_: Listen) -> asyncio.Future[LocalAnswer]:
             return local.model.begin(source, priority=priority, deadline=self._deadline, share=self._share)
 
-        key = self._request.tenant, priority, local.entry.name, segment.plain
+        key = self._request.tenant, priority, local.model, segment.plain
         async with self._permits:
             answer = await self._shared.run(key, self._who, begin)
         laps.lap("edge_queue", max(laps.last, answer.began))  # a run that was joined may have begun before

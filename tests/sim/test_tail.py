@@ -36,7 +36,7 @@ def test_the_loser_of_a_hedge_is_cancelled_down_to_its_slot(models: Path) -> Non
             await informed(made, "origin")
             made.slow_origins[0] = 100.0
             step_s = 100.0 * ORIGIN_STEP_S
-            for number in range(100, 200):
+            for number in range(100, 120):
                 before = counted(made, "hedges_won")
                 await made.translate(numbered(number), tier="origin")
                 if counted(made, "hedges_won") > before:
