@@ -7,6 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from edge_worker.core.batcher import Batcher, BatchLimits, Row
 from edge_worker.core.fair_queue import Share
+from edge_worker.core.run_cost import RunCost
 from nearsay.wire.errors import Overloaded
 
 LATE = 1e9
@@ -15,7 +16,7 @@ LATE = 1e9
 def batcher(*, step_ms: float = 0.0, token_ms: float = 1.0, **limits: float) -> Batcher[str]:
     """A batcher that expects exactly this."""
     made: Batcher[str] = Batcher(BatchLimits(**limits))  # type: ignore[arg-type]
-    made.cost.step_ms, made.cost.token_ms = step_ms, token_ms
+    made.cost = RunCost(step_ms, token_ms)
     made._ms_per_token = step_ms + token_ms
     return made
 
