@@ -48,7 +48,7 @@ class LinearCost:
 
     def expect(self, x: Sequence[float]) -> float:
         """Expected cost of features `x`, none negative."""
-        return sum(map(mul, self.factors, x))
+        return _dot(self.factors, x)
 
     def observe(self, x: Sequence[float], cost: float) -> None:
         """Learn what `x` cost. Costs that can't be are passed over, and so is work that can't cost anything."""
@@ -92,7 +92,12 @@ class LinearCost:
                     self._set(i, self.factors[i] + self._gradient(i) / self._gram[i][i])
 
     def _gradient(self, i: int) -> float:
-        return self._moment[i] - sum(map(mul, self._gram[i], self.factors))
+        return self._moment[i] - _dot(self._gram[i], self.factors)
 
     def _set(self, i: int, factor: float) -> None:
         self.factors[i] = max(factor, 0.0 if i else self._first_min)
+
+
+def _dot(left: Sequence[float], right: Sequence[float]) -> float:
+    total: float = sum(map(mul, left, right))
+    return total

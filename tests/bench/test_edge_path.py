@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.edge_path import CLIENTS, WARM_UP, Rates, Raw, Times, client_cost, _latencies, _measures, _rates
+from bench.edge_path import CLIENTS, WARM_UP, Rates, Raw, Times, _latencies, _measures, _rates, client_cost
 from bench.sentences import sentences
 from nearsay.client import Result, Translation
 from nearsay.runtime.tasks import Tasks
