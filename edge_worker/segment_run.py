@@ -101,7 +101,7 @@ class SegmentRuns:
             tier=self._request.tier,
             tokens=len(ids),
             local=pair.local is not None,
-            local_ms=self._expected_ms(len(ids)),
+            local_ms=self._expected_ms(len(ids)) if self._request.tier == "auto" else 0.0,
             origin=pair.origin_state,
             budget_ms=(self._deadline - now) * 1000.0,
         )

@@ -231,7 +231,7 @@ async def edge_room(
         msgspec.convert({"origins": list(fakes), **(config or {})}, EdgeConfig),
         discover=lambda: Registry(entries),
         open_engine=open_engine,
-        new_run=lambda _: InlineRun(run_s),
+        new_run=lambda _, background=False: InlineRun(run_s),
         clock=now,
         connect=lambda url: fakes[url].connect(),
         rng=random.Random(1),

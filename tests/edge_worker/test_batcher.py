@@ -92,6 +92,18 @@ def test_batch_rows_alone_are_capped_too() -> None:
     assert items(b.take(0.0)[0]) == "vwx"
 
 
+def test_batch_rows_alone_run_longer_once_no_interactive_row_has_run_for_a_while() -> None:
+    b = batcher(run_ms_max=25, bulk_run_ms_max=60, calm_s=1.0)
+    add(b, "a", 5)
+    assert items(b.take(10.0)[0]) == "a"
+    b.done(None)
+    for item in "qrstuvwxyz":
+        add(b, item, 10, batch=True)
+    assert items(b.take(10.9)[0]) == "qr"
+    b.done(None)
+    assert items(b.take(11.0)[0]) == "stuvwx"
+
+
 def test_rows_max() -> None:
     b = batcher(rows_max=2)
     for item in "abc":
