@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
-BACKGROUND_NICE = 10  # more than the process: about a tenth of the weight of a thread that isn't nice, and preempted at once when that wakes
+BACKGROUND_NICE = 10  # more than the process: a tenth of its weight, and preempted when one of its threads wakes
 NICE_MAX = 19
 
 
