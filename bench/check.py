@@ -20,6 +20,7 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
     "swap": ("failed_requests", "p95_while_swapping_over_calm", "memory_after_over_first_swap"),
     "tenant_flood": ("calm_p99_ratio", "calm_failed"),
     "mixed_load": ("origin_p99_ratio", "origin_batch_ratio", "edge_p99_ratio", "edge_batch_ratio"),
+    "stages": ("edge_unaccounted_p95", "origin_unaccounted_p95"),
     "draft_verify": ("drafted_passes_over_greedy", "captions_passes_over_scratch"),
 }
 
