@@ -1,7 +1,7 @@
 """One model of this edge: an engine for whatever comes and, from the first batch-class segment on, one for batch class.
 
 A running batch can't be preempted by us, but its thread can by the kernel: the second engine runs on a thread that
-yields the processor to everybody else (ADR 11). Until it is open, and where there is none, both classes share the first.
+yields the processor to all others (ADR 15). Until it is open, and where there is none, both classes share the first.
 """
 
 from __future__ import annotations
