@@ -19,6 +19,7 @@ from nearsay.text.engine import EngineInfo, LocalInput
 from nearsay.text.errors import TextError
 from nearsay.wire.messages import Priority
 
+OPEN_WAIT_S = 10.0  # on the way out, for an engine that is being opened
 OpenLane = Callable[[], Awaitable[Lane]]
 
 _log = logging.getLogger(__name__)
@@ -84,7 +85,7 @@ class LocalModel:
     async def close(self) -> None:
         """Stop; whoever waits gets an error. The engines are closed after what they are doing."""
         if self._opening is not None:
-            await asyncio.wait((self._opening,))
+            await asyncio.wait((self._opening,), timeout=OPEN_WAIT_S)
         await asyncio.gather(*(lane.close() for lane in self._lanes()))
 
     async def _open(self, open_bulk: OpenLane) -> None:
