@@ -35,8 +35,8 @@ class Shelf:
     def __init__(
         self,
         limits: BatchLimits,
-        *,
         batch_engine: bool,
+        *,
         open_engine: OpenEngine,
         new_run: NewRun,
         clock: Clock,

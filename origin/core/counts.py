@@ -12,8 +12,8 @@ class Counts(msgspec.Struct):
     if admission is on; if it is not, forecast_late_in_time of them finished in time all the same. forecast_missed ran
     out of time without having been expected to.
     evictions, resumes: batch sequences that lost their slots, and got slots again. row_steps_lost: passes of each row
-    of beams among them, and of others that lost theirs: a beam starts again. paused_rows: batch sequences that a step left in their slots, a step each.
-    held: plans that held newcomers over for company.
+    of beams that lost their slots: they start again. paused_rows: batch sequences that a step left in their slots, a
+    step each. held: plans that held newcomers over for company.
     replays: sequences that were in a broken pass, and begun again behind what they had.
     """
 
