@@ -27,6 +27,8 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
         "killed_edge_normal_s",
         "flood_p99_ratio",
     ),
+    "mixed_load": ("origin_p99_ratio", "origin_batch_ratio", "edge_p99_ratio", "edge_batch_ratio"),
+    "stages": ("edge_unaccounted_p95", "origin_unaccounted_p95"),
     "draft_verify": ("drafted_passes_over_greedy", "captions_passes_over_scratch"),
 }
 

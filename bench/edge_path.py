@@ -12,10 +12,9 @@ import argparse
 import asyncio
 import os
 import sys
-import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import get_args
 
@@ -23,11 +22,10 @@ import msgspec
 
 from bench.report import Measure, Note, write_result
 from bench.sentences import sentences
-from nearsay.cli.ports import HOST
-from nearsay.cli.stack import ConfigValue, StackOptions, make_stack
+from bench.services import child, stack
+from nearsay.cli.stack import ConfigValue, StackOptions
 from nearsay.client import AsyncClient, Result, TransportName
 from nearsay.lab.report import percentile
-from nearsay.runtime.child import Child
 from nearsay.runtime.tasks import Tasks
 from nearsay.text.engine import LocalEngine, LocalInput, open_engine
 from nearsay.text.registry import Registry, load_vocabs
@@ -35,7 +33,6 @@ from nearsay.text.registry import Registry, load_vocabs
 CLIENTS = 32
 WARM_UP = 50
 ECHO_REQUESTS = 500
-START_TIMEOUT_S = 60.0
 PROXY_STAGES = ("parse", "queue", "link", "render")
 
 Way = Callable[[str], Awaitable[Result]]
@@ -93,13 +90,15 @@ async def _measure(options: argparse.Namespace) -> Path:
     raw = _open_raw(options, texts)
     notes: dict[str, Note] = {"pair": options.pair, "model": raw.engine.info.model, "engine": str(raw.engine.info)}
     notes |= {"sentences": len(texts), "corpus": corpus, "clients": CLIENTS, "load_before": os.getloadavg()[0]}
+    edge: dict[str, ConfigValue] = {"threads": 1, "device": "cpu", "pairs": [options.pair]}
+    stack_options = StackOptions(port=0, models=tuple(options.models), with_origin=False, overrides={"edge": edge})
     tasks = Tasks()
     try:
-        async with _stack(options, tasks) as url, AsyncClient(url, transport="link") as link:
-            async with AsyncClient(url, transport="http") as http:
+        async with stack(stack_options, tasks) as services, AsyncClient(services.url, transport="link") as link:
+            async with AsyncClient(services.url, transport="http") as http:
                 times = await _latencies(raw, _way(link, options.pair), _way(http, options.pair), texts)
             rates = await _rates(raw, _way(link, options.pair), texts, options.rounds)
-        notes |= await _client_cost(options.pair, texts[:ECHO_REQUESTS], tasks)
+        notes |= await client_cost(options.pair, texts[:ECHO_REQUESTS], tasks)
     finally:
         await tasks.close()
         raw.engine.close()
@@ -159,10 +158,10 @@ async def _closed_loop(way: Way, texts: Sequence[str]) -> None:
     await asyncio.gather(*(client() for _ in range(CLIENTS)))
 
 
-async def _client_cost(pair: str, texts: Sequence[str], tasks: Tasks) -> dict[str, Note]:
+async def client_cost(pair: str, texts: Sequence[str], tasks: Tasks) -> dict[str, Note]:
     """The same client against an echo: what is left is the client's own, a socket's and the echo's."""
     costs: dict[str, Note] = {}
-    async with _child("echo", (sys.executable, "-m", "bench.echo"), tasks) as url:
+    async with child("echo", (sys.executable, "-m", "bench.echo"), tasks) as url:
         for transport in get_args(TransportName):
             if transport == "auto":
                 continue
@@ -205,30 +204,6 @@ def _open_raw(options: argparse.Namespace, texts: Sequence[str]) -> Raw:
     vocab, _ = load_vocabs(entry)
     inputs = {text: LocalInput(text, tuple(vocab.encode(text))) for text in dict.fromkeys(texts)}
     return Raw(open_engine(entry, device="cpu", threads=1), inputs)
-
-
-@asynccontextmanager
-async def _stack(options: argparse.Namespace, tasks: Tasks) -> AsyncIterator[str]:
-    """Proxy and edge worker, one engine thread, the measured pair only; the proxy's URL."""
-    edge: dict[str, ConfigValue] = {"threads": 1, "device": "cpu", "pairs": [options.pair]}
-    stack_options = StackOptions(port=0, models=tuple(options.models), with_origin=False, overrides={"edge": edge})
-    with tempfile.TemporaryDirectory(prefix="nearsay-bench-") as folder:
-        stack = make_stack(stack_options, Path(folder))
-        async with (
-            _child("edge", stack.commands["edge"], tasks),
-            _child("proxy", stack.commands["proxy"], tasks) as url,
-        ):
-            yield url
-
-
-@asynccontextmanager
-async def _child(name: str, command: Sequence[str], tasks: Tasks) -> AsyncIterator[str]:
-    child = Child(name, command, tasks)
-    ready = await child.start(START_TIMEOUT_S)
-    try:
-        yield f"http://{HOST}:{ready.port}"
-    finally:
-        await child.stop(START_TIMEOUT_S)
 
 
 def _way(client: AsyncClient, pair: str) -> Way:

@@ -59,7 +59,9 @@ class Edge:
         self._tasks = Tasks()
         self._instance = f"{rng.getrandbits(64):016x}"
         self._disk = Disk(discover, config.pairs)
-        self._shelf = Shelf(config.batch, open_engine=open_engine, new_run=new_run, clock=clock, tasks=self._tasks)
+        self._shelf = Shelf(
+            config.batch, config.batch_engine, open_engine=open_engine, new_run=new_run, clock=clock, tasks=self._tasks
+        )
         self._offload = new_run("edge-offload")
         self.reloader = Reloader(
             self._disk,

@@ -25,6 +25,7 @@ class EdgeConfig(ServiceConfig, frozen=True, forbid_unknown_fields=True, kw_only
     pairs: tuple[str, ...] = ()  # "en-de"; empty = every pair with an edge model
     device: Device = "auto"
     threads: int = 1  # of one engine
+    batch_engine: bool = True  # a model's first batch-class work opens it once more, on a thread that yields to others
     region: str = ""  # its name in the proxies' routing config; grants for other regions are refused, "" = none are
     grant_key: str = ""  # what proxies sign grants with; "" = the secret
     guest: GuestLimits = GuestLimits()

@@ -1,77 +1,61 @@
-"""One model of this edge: micro-batches across requests on one engine thread."""
+"""One model of this edge: an engine for whatever comes and, from the first batch-class segment on, one for batch class.
+
+A running batch can't be preempted by us, but its thread can by the kernel: the second engine runs on a thread that
+yields the processor to all others (ADR 17). Until it is open, and where there is none, both classes share the first.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
-from math import inf
 
-import msgspec
-
-from edge_worker.core.batcher import Batcher, BatchLimits, Row
 from edge_worker.core.fair_queue import Share
-from edge_worker.engine_thread import Run
-from nearsay.runtime.clock import Clock
+from edge_worker.lane import Lane, LocalAnswer
 from nearsay.runtime.tasks import Tasks
-from nearsay.text.engine import LocalEngine, LocalInput, LocalOutput
-from nearsay.wire.errors import DeadlineExceeded, InternalError, NearsayError, Unavailable
+from nearsay.text.engine import EngineInfo, LocalInput
+from nearsay.text.errors import TextError
 from nearsay.wire.messages import Priority
+
+OPEN_WAIT_S = 10.0  # on the way out, for an engine that is being opened
+OpenLane = Callable[[], Awaitable[Lane]]
 
 _log = logging.getLogger(__name__)
 
 
-class LocalAnswer(msgspec.Struct, frozen=True):
-    """One translation, and when its batch began and ended to run (monotonic seconds)."""
-
-    output: LocalOutput
-    began: float
-    ended: float
-
-
-class _Waiter(msgspec.Struct, frozen=True, eq=False):
-    source: LocalInput
-    answer: asyncio.Future[LocalAnswer]
-
-
 class LocalModel:
-    """Batches form while the engine is busy; when it is idle, a segment waits for nothing but this turn of the loop."""
+    """Lanes of one model. `open_bulk` opens the one for batch class; None where the engine can't be had twice."""
 
-    def __init__(
-        self, engine: LocalEngine, *, run: Run, limits: BatchLimits, clock: Clock, tasks: Tasks, name: str
-    ) -> None:
-        self.engine = engine
-        self._run = run
-        self._clock = clock
-        rows_max = min(limits.rows_max, engine.batch_max)
-        self._batcher: Batcher[_Waiter] = Batcher(msgspec.structs.replace(limits, rows_max=rows_max))
-        self._work = asyncio.Event()
+    def __init__(self, lane: Lane, *, tasks: Tasks, open_bulk: OpenLane | None = None) -> None:
+        self.info: EngineInfo = lane.engine.info
+        self._lane = lane
+        self._bulk: Lane | None = None
+        self._tasks = tasks
+        self._open_bulk = open_bulk
+        self._opening: asyncio.Task[None] | None = None
         self._holders = 0
-        self._calmer = asyncio.Event()  # a holder has let go, a row has left, or a batch has ended
-        self._loop = tasks.spawn(self._serve(), name=f"local model {name}")
+        self._let_go = asyncio.Event()
 
     @property
     def waiting(self) -> int:
-        """Segments in the queue."""
-        return len(self._batcher)
+        """Segments in the queues."""
+        return sum(lane.waiting for lane in self._lanes())
 
     @property
     def room(self) -> int:
-        """Segments that the queue still takes."""
-        return self._batcher.limits.rows_waiting_max - len(self._batcher)
+        """Segments that the queues still take."""
+        return sum(lane.room for lane in self._lanes())
 
     @property
     def running(self) -> int:
-        """Segments in the batch that runs."""
-        return len(self._batcher.running)
+        """Segments in the batches that run."""
+        return sum(lane.running for lane in self._lanes())
 
     def expected_ms(self, tokens: int, priority: Priority, share: Share | None = None) -> float:
         """Expected wait and run time of a segment that came now; infinite when there is no room for it."""
-        if not self.room:
-            return inf
-        wait_ms = self._batcher.wait_ms(self._clock(), interactive=priority == "interactive", share=share)
-        return wait_ms + self._batcher.cost.run_ms(tokens, tokens)
+        return self._lane_of(priority).expected_ms(tokens, priority, share)
 
     async def translate(
         self, source: LocalInput, *, priority: Priority, deadline: float, share: Share | None = None
@@ -82,24 +66,13 @@ class LocalModel:
     def begin(
         self, source: LocalInput, *, priority: Priority, deadline: float, share: Share | None = None
     ) -> asyncio.Future[LocalAnswer]:
-        """Queue one segment; cancelling its answer takes it out of the queue.
-
-        Segments of one request have `share` in common: requests get the engine in equal parts.
-        Raises Overloaded (queue full) at once; the answer DeadlineExceeded (it can't finish in time), InternalError
-        (the engine failed), Unavailable (the edge stops).
-        """
-        waiter = _Waiter(source, asyncio.get_running_loop().create_future())
-        interactive = priority == "interactive"
-        row = Row(waiter, tokens=len(source.ids) + 1, interactive=interactive, deadline=deadline, share=share)
-        self._batcher.add(row)
-        self._work.set()
-        waiter.answer.add_done_callback(lambda _: self._leave(row))
-        return waiter.answer
-
-    def _leave(self, row: Row[_Waiter]) -> None:
-        """Nobody waits for it any more: a no-op unless it is still in the queue."""
-        if self._batcher.discard(row):
-            self._calmer.set()
+        """See `Lane.begin`."""
+        if priority == "batch" and self._open_bulk is not None and self._opening is None:
+            self._opening = self._tasks.spawn(self._open(self._open_bulk), name="engine for batch class")
+        answer = self._lane_of(priority).begin(source, priority=priority, deadline=deadline, share=share)
+        self._holders += 1
+        answer.add_done_callback(lambda _: self._release())
+        return answer
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -108,62 +81,32 @@ class LocalModel:
         try:
             yield
         finally:
-            self._holders -= 1
-            self._calmer.set()
+            self._release()
+
+    def _release(self) -> None:
+        self._holders -= 1
+        self._let_go.set()
 
     async def unused(self) -> None:
-        """Wait until nobody has the model in hand and nothing is left in its queue."""
-        while self._holders or self.waiting or self.running:
-            self._calmer.clear()
-            await self._calmer.wait()
+        """Wait until nobody has the model in hand."""
+        while self._holders:
+            self._let_go.clear()
+            await self._let_go.wait()
 
     async def close(self) -> None:
-        """Stop; whoever waits gets an error. The engine is closed after what it is doing."""
-        self._loop.cancel()
-        await asyncio.gather(self._loop, return_exceptions=True)
-        _fail(self._batcher.clear(), _closed)
-        await self._run(self.engine.close)
+        """Stop; whoever waits gets an error. The engines are closed after what they are doing."""
+        if self._opening is not None:
+            await asyncio.wait((self._opening,), timeout=OPEN_WAIT_S)
+        await asyncio.gather(*(lane.close() for lane in self._lanes()))
 
-    async def _serve(self) -> None:
-        """Take, run, hand out: one batch after another."""
-        while True:
-            await self._work.wait()
-            batch, expired = self._batcher.take(self._clock())
-            _fail(expired, lambda: DeadlineExceeded("it could not be translated in time"))
-            if not batch:
-                if not self.waiting:
-                    self._work.clear()
-                continue
-            try:
-                await self._run_batch(batch)
-            except asyncio.CancelledError:
-                _fail(batch, _closed)
-                raise
-            self._calmer.set()
-
-    async def _run_batch(self, batch: list[Row[_Waiter]]) -> None:
-        sources = [row.item.source for row in batch]
-        began = self._clock()
+    async def _open(self, open_bulk: OpenLane) -> None:
         try:
-            outputs = await self._run(lambda: self.engine.translate(sources))
-        except Exception:
-            # Any fault of a native engine: this batch fails, the queue goes on.
-            _log.exception("the engine of %s failed", self.engine.info.model)
-            self._batcher.done(None)
-            _fail(batch, lambda: InternalError("the local engine failed"))
-            return
-        ended = self._clock()
-        self._batcher.done((ended - began) * 1000.0)
-        for row, output in zip(batch, outputs, strict=True):
-            if not row.item.answer.done():
-                row.item.answer.set_result(LocalAnswer(output, began, ended))
+            self._bulk = await open_bulk()
+        except (TextError, BrokenExecutor) as error:
+            _log.warning("batch work shares the engine of %s: %s", self.info.model, error)
 
+    def _lane_of(self, priority: Priority) -> Lane:
+        return self._bulk if priority == "batch" and self._bulk is not None else self._lane
 
-def _closed() -> NearsayError:
-    return Unavailable("the edge worker stops", code="draining")
-
-
-def _fail(rows: list[Row[_Waiter]], error: Callable[[], NearsayError]) -> None:
-    for row in rows:
-        if not row.item.answer.done():
-            row.item.answer.set_exception(error())
+    def _lanes(self) -> tuple[Lane, ...]:
+        return (self._lane,) if self._bulk is None else (self._lane, self._bulk)

@@ -151,7 +151,7 @@ class Models:
 
     def infos(self) -> tuple[ModelInfo, ...]:
         """The models here, then those that an origin has for us."""
-        here = [p.local.entry.info(str(p.local.model.engine.info)) for p in self._pairs.values() if p.local]
+        here = [p.local.entry.info(str(p.local.model.info)) for p in self._pairs.values() if p.local]
         return (*here, *(pair.origin.info for pair in self._pairs.values() if pair.origin))
 
     def origin_pairs(self) -> tuple[str, ...]:

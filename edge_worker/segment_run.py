@@ -15,7 +15,7 @@ from edge_worker.core.join import Piece
 from edge_worker.core.laps import Laps
 from edge_worker.core.placement import Facts, Policy, place
 from edge_worker.core.segmenter import Segment, split_long
-from edge_worker.local_model import LocalAnswer
+from edge_worker.lane import LocalAnswer
 from edge_worker.models import STALE, Local, Models, Pair
 from edge_worker.origin_client import OriginClient
 from edge_worker.parts import Show, merged, shows_of_parts
@@ -107,7 +107,7 @@ class SegmentRuns:
             tier=self._request.tier,
             tokens=len(ids),
             local=pair.local is not None,
-            local_ms=self._expected_ms(len(ids)),
+            local_ms=self._expected_ms(len(ids)) if self._request.tier == "auto" else 0.0,
             origin=pair.origin_state,
             budget_ms=(self._deadline - now) * 1000.0,
         )

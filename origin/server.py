@@ -161,8 +161,10 @@ class OriginServer:
         if end.reason in ERRORS:
             raise ERRORS[end.reason](end)
         accounted_ms = (self._clock() - spec.arrived) * 1e3
+        handed_ms = max(accounted_ms - sum(end.stages_ms.values()), 0.0)  # from the engine's thread to this one
+        stages_ms = {**end.stages_ms, "origin_link": handed_ms}
         self._metrics.observe_stages(
-            {**end.stages_ms, "e2e": accounted_ms},
+            {**stages_ms, "e2e": accounted_ms},
             tier="origin",
             bucket=f"{length_bucket(len(spec.source))} tokens",
             pair=spec.model,
@@ -175,7 +177,7 @@ class OriginServer:
             ids=pack_ids(end.ids),
             finish_reason=end.reason,
             model=spec.model,
-            stages_ms=end.stages_ms,
+            stages_ms=stages_ms,
             accounted_ms=accounted_ms,
             steps=end.steps,
             draft_accepted=end.draft_accepted,

@@ -10,6 +10,7 @@ or cleared.
 
 from __future__ import annotations
 
+from math import inf
 from typing import Generic, TypeVar
 
 import msgspec
@@ -30,6 +31,7 @@ class BatchLimits(msgspec.Struct, frozen=True, kw_only=True):
     run_ms_max: float = 25.0  # while interactive rows wait
     backlog_share: float = 1.0  # or this share of the time that the waiting interactive rows need, when that is more
     bulk_run_ms_max: float = 150.0  # but never more than this, whatever waits
+    calm_s: float = 1.0  # batch rows alone keep to run_ms_max too, for this long after interactive ones ran
 
 
 class Row(Generic[T]):
@@ -56,6 +58,7 @@ class Batcher(Generic[T]):
         self._interactive: FairQueue[Row[T]] = FairQueue()
         self._batch: FairQueue[Row[T]] = FairQueue()
         self._ends = 0.0  # expected end of the running batch
+        self._interactive_ran = -inf
         self._ms_per_token = self.cost.run_ms(1, 1)
 
     def __len__(self) -> int:
@@ -85,7 +88,9 @@ class Batcher(Generic[T]):
         assert not self.running, "one batch at a time"
         batch: list[Row[T]] = []
         expired: list[Row[T]] = []
-        cap_ms = self._cap_ms()
+        if self._interactive:
+            self._interactive_ran = now
+        cap_ms = self._cap_ms(now)
         longest = self._fill(batch, expired, self._interactive, now, cap_ms=cap_ms, longest=0)
         if batch:
             cap_ms = self.limits.run_ms_max
@@ -114,15 +119,16 @@ class Batcher(Generic[T]):
         running_ms = max(0.0, self._ends - now) * 1000.0 if self.running else 0.0
         return running_ms + ahead * self._ms_per_token
 
-    def _cap_ms(self) -> float:
+    def _cap_ms(self, now: float) -> float:
         """Bound on the next batch's run time.
 
         Short batches keep the engine free for newcomers but cost throughput; in a backlog every newcomer waits for
         that throughput, so the bound grows (32 clients capped at 25 ms: half the throughput, twice the median wait).
-        Batch rows never make it grow.
+        Batch rows never make it grow; alone, they run longer once no newcomer is to be expected.
         """
         if not self._interactive:
-            return self.limits.bulk_run_ms_max
+            calm = now - self._interactive_ran >= self.limits.calm_s
+            return self.limits.bulk_run_ms_max if calm else self.limits.run_ms_max
         backlog_ms = self._interactive.tokens * self._ms_per_token
         return min(self.limits.bulk_run_ms_max, max(self.limits.run_ms_max, self.limits.backlog_share * backlog_ms))
 

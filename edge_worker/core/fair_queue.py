@@ -10,9 +10,10 @@ items waiting.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Iterator
 from itertools import count
+from math import inf
 from typing import Generic, TypeVar
 
 T = TypeVar("T", bound=Hashable)
@@ -28,13 +29,16 @@ class Share:
 
 
 class FairQueue(Generic[T]):
-    """Iterates over the items waiting, next one first. Adding and removing cost O(log n) and a shift."""
+    """Iterates over the items waiting, next one first. Adding and removing cost O(log n) and a shift, `tokens_before`
+    O(log n) and a sum."""
 
     def __init__(self) -> None:
         self.tokens = 0
         self._now = 0.0  # virtual time: the start of the item served last
-        self._order: list[tuple[float, int, T]] = []  # start, number, item
-        self._places: dict[T, tuple[float, int, int]] = {}  # start, number, tokens
+        self._order: list[tuple[float, int]] = []  # start, number
+        self._items: list[T] = []  # in the same order
+        self._tokens: list[int] = []  # likewise
+        self._places: dict[T, tuple[float, int]] = {}
         self._numbers = count()
 
     def __len__(self) -> int:
@@ -43,14 +47,17 @@ class FairQueue(Generic[T]):
 
     def __iter__(self) -> Iterator[T]:
         """Items waiting, next one first."""
-        return (item for _, _, item in self._order)
+        return iter(self._items)
 
     def add(self, item: T, tokens: int, share: Share) -> None:
         """Queue an item of the request that `share` stands for."""
-        start, number = self._start(share), next(self._numbers)
+        place = start, _ = self._start(share), next(self._numbers)
         share.finish = start + tokens
-        insort(self._order, (start, number, item))  # numbers are unique: items are never compared
-        self._places[item] = start, number, tokens
+        at = bisect_right(self._order, place)
+        self._order.insert(at, place)
+        self._items.insert(at, item)
+        self._tokens.insert(at, tokens)
+        self._places[item] = place
         self.tokens += tokens
 
     def serve(self, item: T) -> None:
@@ -63,24 +70,14 @@ class FairQueue(Generic[T]):
         place = self._places.pop(item, None)
         if place is None:
             return False
-        start, number, tokens = place
-        del self._order[bisect_left(self._order, (start, number), key=_place)]
-        self.tokens -= tokens
+        at = bisect_left(self._order, place)
+        del self._order[at], self._items[at]
+        self.tokens -= self._tokens.pop(at)
         return True
 
     def tokens_before(self, share: Share) -> int:
         """Tokens of the items that would be served before an item of this request added now."""
-        start = self._start(share)
-        ahead = 0
-        for before, _, item in self._order:
-            if before > start:
-                break
-            ahead += self._places[item][2]
-        return ahead
+        return sum(self._tokens[: bisect_right(self._order, (self._start(share), inf))])
 
     def _start(self, share: Share) -> float:
         return max(self._now, share.finish)
-
-
-def _place(entry: tuple[float, int, object]) -> tuple[float, int]:
-    return entry[:2]

@@ -32,7 +32,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     tier: Tier
     tokens: int  # source tokens of the segment
     local: bool  # there is a local model for the pair
-    local_ms: float  # expected wait and run time here
+    local_ms: float  # expected wait and run time here; only looked at under `auto`
     origin: OriginState
     budget_ms: float  # time left
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nearsay.cli import doctor, geoip, keys, load, models, proxy, stats, translate, up
+from nearsay.cli import doctor, geoip, keys, lab, load, models, proxy, stats, translate, up
 from nearsay.cli.console import EXIT_USAGE, fail
 from nearsay.cli.options import Config, Overrides
 from nearsay.cli.services import become, require_services
@@ -43,6 +43,7 @@ app.command("doctor")(doctor.command)
 app.command("load")(load.command)
 app.add_typer(geoip.app, name="geoip")
 app.add_typer(keys.app, name="keys")
+app.add_typer(lab.app, name="lab")
 
 
 @app.command(

@@ -38,6 +38,11 @@ class LoadPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 async def run_load(plan: LoadPlan, send: Send, tasks: Tasks, progress: Progress = lambda *_: None) -> Report:
     """Offer the plan's load and wait for the last answer. Each request ends by its own deadline, so this ends too."""
+    return summarise(await offer(plan, send, tasks, progress), plan.deadline_ms)
+
+
+async def offer(plan: LoadPlan, send: Send, tasks: Tasks, progress: Progress = lambda *_: None) -> list[Sample]:
+    """`run_load`, as the samples that its report is made of: several runs can be summarised as one."""
     return await _Run(plan, send, tasks, progress).run()
 
 
@@ -56,7 +61,7 @@ class _Run:
         self._sent = 0
         self._failed = 0
 
-    async def run(self) -> Report:
+    async def run(self) -> list[Sample]:
         running: set[asyncio.Task[None]] = set()
         for due_s in self._due():
             await asyncio.sleep(max(0.0, due_s - self._now()))
@@ -66,8 +71,8 @@ class _Run:
             task.add_done_callback(running.discard)
             self._sent += 1
         await asyncio.gather(*running)
-        warm = [sample.shifted(-self._plan.warmup_s) for sample in self._samples if sample.due_s >= self._plan.warmup_s]
-        return summarise(warm, self._plan.deadline_ms)
+        warmup_s = self._plan.warmup_s
+        return [sample.shifted(-warmup_s) for sample in self._samples if sample.due_s >= warmup_s]
 
     def _due(self) -> Iterator[float]:
         plan = self._plan

@@ -33,7 +33,7 @@ STAGES = (
     "tokenise",
     "edge_queue",
     "edge_run",
-    "origin_link",  # edge to origin and back, less what the origin accounts for
+    "origin_link",  # edge to origin and back, less what the origin accounts for; and there from engine to link
     "origin_queue",
     "encode",
     "decode",
@@ -263,7 +263,7 @@ class Finished(Message, frozen=True):
     ids: bytes
     finish_reason: FinishReason
     model: str
-    stages_ms: dict[str, float]  # origin_queue, encode, decode
+    stages_ms: dict[str, float]  # origin_queue, encode, decode, and origin_link from the engine to the link
     accounted_ms: float  # origin wall time from message read to answer written
     steps: int = 0  # decoder passes this sequence took part in
     draft_accepted: int = 0

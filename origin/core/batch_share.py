@@ -4,9 +4,9 @@ Decides: which running batch sequences a step takes on and which pause in their 
 waited so long that it has a turn.
 Must not know: the queue's order, how a step is run.
 Rules: while interactive work is in a step, batch work is added up to `step_ratio` times the seconds that interactive
-work alone is predicted to take. A model's batch work that was not taken on, or not taken in, for `wait_s` has a turn:
-at least one sequence, and `turn_s` to spend beyond the ratio. So it never starves, and costs interactive work no more
-than turn_s (or one sequence) in wait_s. Who was admitted first is taken on first, so that sequences end.
+work alone is predicted to take (ADR 7). A model's batch work that was not taken on, or not taken in, for `wait_s` has a
+turn: at least one sequence, and `turn_s` to spend beyond the ratio. So it never starves, and costs interactive work no
+more than turn_s (or one sequence) in wait_s. Who was admitted first is taken on first, so that sequences end.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class BatchRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     evictions_max: times that a batch sequence can lose its slots to interactive work; 0 = never.
     """
 
-    step_ratio: float = 1.3
+    step_ratio: float = 1.15
     wait_s: float = 0.25
     turn_s: float = 0.025
-    read_s: float = 0.03
+    read_s: float = 0.015
     evictions_max: int = 2
 
     def __post_init__(self) -> None:

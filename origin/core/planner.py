@@ -178,6 +178,7 @@ class Planner:
         spec = sequence.spec
         resident = self._residents[spec.model]
         del resident.running[spec.priority][spec.id]
+        self._counts.row_steps_lost += sequence.at_stake
         resident.pool.give(sequence.evict(now))
         self.dropped.append(spec.id)
         self.queue(sequence, now)

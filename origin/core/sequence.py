@@ -118,6 +118,11 @@ class Sequence:
         return len(self.spec.source) + len(self.draft) + len(self.produced)
 
     @property
+    def at_stake(self) -> int:
+        """Decoder passes, of all its rows, that are lost with the slots: a beam's, whose ids only stand at its end."""
+        return self.steps * self.spec.width if self.spec.width > 1 else 0
+
+    @property
     def cost(self) -> int:
         """What a tenant pays, in tokens: those to read, and as many steps of each row as the source is long. Nothing
         for one that comes back: it has paid."""
@@ -136,6 +141,8 @@ class Sequence:
     def evict(self, now: float) -> tuple[int, ...]:
         """Go back to the queue with what has been produced. Returns the slots that are free now."""
         self._move(State.QUEUED)
+        if self.at_stake:
+            self.steps = 0
         slots, self.slots = self.slots, ()
         self.since = now
         self.evictions += 1

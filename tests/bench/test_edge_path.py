@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.edge_path import CLIENTS, WARM_UP, Rates, Raw, Times, _client_cost, _latencies, _measures, _rates
+from bench.edge_path import CLIENTS, WARM_UP, Rates, Raw, Times, _latencies, _measures, _rates, client_cost
 from bench.sentences import sentences
 from nearsay.client import Result, Translation
 from nearsay.runtime.tasks import Tasks
@@ -75,9 +75,9 @@ def test_measures() -> None:
     )
 
 
-async def test_client_cost_against_an_echo() -> None:
+async def testclient_cost_against_an_echo() -> None:
     tasks = Tasks()
-    costs = await _client_cost("en-de", ["hello"] * 20, tasks)
+    costs = await client_cost("en-de", ["hello"] * 20, tasks)
     await tasks.close()
     assert {name for name, ms in costs.items() if isinstance(ms, float) and 0 < ms < 1_000} == {
         "client_link_p50_ms",

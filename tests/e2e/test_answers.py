@@ -8,8 +8,10 @@ import urllib.request
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from nearsay import Client
+from nearsay.cli.main import app
 from nearsay.wire.errors import InvalidRequest
 from nearsay.wire.messages import STAGES
 from tests.e2e.stack import ROOT, Stack, post
@@ -139,3 +141,17 @@ def test_the_readme_example_runs(stack: Stack, capsys: pytest.CaptureFixture[str
     exec(blocks[0].replace("http://127.0.0.1:8100", stack["proxy"].url), {})
     printed = capsys.readouterr().out
     assert "Guten Morgen" in printed and "Draft" in printed and "SegmentDone" in printed
+
+
+def test_interactive_texts_overtake_thirty_bulk_texts_that_are_being_decoded(stack: Stack) -> None:
+    result = CliRunner().invoke(app, ["lab", "overtake", "--url", stack["proxy"].url, "--json", "--interactive", "4"])
+    assert result.exit_code == 0, result.output
+    passages = json.loads(result.stdout)["passages"]
+    bulk = [passage for passage in passages if passage["priority"] == "batch"]
+    mine = [passage for passage in passages if passage["priority"] == "interactive"]
+    assert (len(bulk), len(mine)) == (30, 4)
+    assert all(passage["overtook"] > 0 for passage in mine), passages
+    assert mine[0]["overtook"] > 5  # of those that were decoding already
+    assert max(passage["ended_s"] for passage in mine) < max(passage["ended_s"] for passage in bulk)
+    gauges = stack["origin"].admin("/stats")["gauges"]
+    assert gauges["paused_rows"] > 0

@@ -159,7 +159,7 @@ class FakeOrigin:
 @dataclass
 class Room:
     """`peer` is a client of `edge`, as a proxy is. `disk`: what the edge finds when it looks for models. `engines`: the
-    latest of each pair."""
+    latest of each pair, `opened`: all that there ever were."""
 
     edge: Edge
     peer: Peer
@@ -169,6 +169,7 @@ class Room:
     vocab: Vocab
     updates: list[Update] = field(default_factory=list)
     disk: list[ModelEntry] = field(default_factory=list)
+    opened: list[FakeEngine] = field(default_factory=list)
 
     async def open(self, *texts: str, **fields: Any) -> Stream:
         fields = {"source": "en", "target": "de"} | fields
@@ -219,9 +220,11 @@ async def edge_room(
         origin_models = [each for each in entries if each.tier == "origin"]
     entries = list(entries)
     engines: dict[str, FakeEngine] = {}
+    opened: list[FakeEngine] = []
 
     def open_engine(each: ModelEntry) -> FakeEngine:
         engines[each.pair] = engine(each) if engine else FakeEngine(model=each.name)
+        opened.append(engines[each.pair])
         return engines[each.pair]
 
     fakes = {f"ws://origin-{n}/link": FakeOrigin([e.info() for e in origin_models], script) for n in range(origins)}
@@ -231,7 +234,7 @@ async def edge_room(
         msgspec.convert({"origins": list(fakes), **(config or {})}, EdgeConfig),
         discover=lambda: Registry(entries),
         open_engine=open_engine,
-        new_run=lambda _: InlineRun(run_s),
+        new_run=lambda _, background=False: InlineRun(run_s),
         clock=now,
         connect=lambda url: fakes[url].connect(),
         rng=random.Random(1),
@@ -256,7 +259,7 @@ async def edge_room(
     edge.lifecycle.move("ready")
     await peer.start()
     path = entries[0].src_vocab if entries else make_tiny_vocab(folder / "v.spm")
-    room = Room(edge, peer, list(fakes.values()), engines, tasks, Vocab.load(path), disk=entries)
+    room = Room(edge, peer, list(fakes.values()), engines, tasks, Vocab.load(path), disk=entries, opened=opened)
     try:
         await room.until(lambda: peer.ready and (not origins_up or all(each.ready for each in edge.origins.peers)))
         for each in engines.values():

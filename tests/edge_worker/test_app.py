@@ -93,6 +93,11 @@ async def test_a_real_model_from_disk_to_answer_to_drain(tmp_path: Path) -> None
             answer = await stream.receive()
             assert isinstance(answer, Translated) and answer.translations[0].model == "en-de-tiny@1"
             assert sum(answer.stages_ms.values()) == pytest.approx(answer.accounted_ms, abs=0.01)
+            text = answer.translations[0].text
+            for _ in range(3):  # by the first engine, and by the one in the background once that is open
+                stream = await peer.open(Translate("r", ("the cat sat on the mat",), "en", "de", priority="batch"))
+                answer = await stream.receive()
+                assert isinstance(answer, Translated) and answer.translations[0].text == text
             await edge.drain()
             assert edge.links.links == 0
     finally:

@@ -7,6 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from edge_worker.core.batcher import Batcher, BatchLimits, Row
 from edge_worker.core.fair_queue import Share
+from edge_worker.core.run_cost import RunCost
 from nearsay.wire.errors import Overloaded
 
 LATE = 1e9
@@ -15,7 +16,7 @@ LATE = 1e9
 def batcher(*, step_ms: float = 0.0, token_ms: float = 1.0, **limits: float) -> Batcher[str]:
     """A batcher that expects exactly this."""
     made: Batcher[str] = Batcher(BatchLimits(**limits))  # type: ignore[arg-type]
-    made.cost.step_ms, made.cost.token_ms = step_ms, token_ms
+    made.cost = RunCost(step_ms, token_ms)
     made._ms_per_token = step_ms + token_ms
     return made
 
@@ -89,6 +90,18 @@ def test_batch_rows_alone_are_capped_too() -> None:
     for item in "vwxyz":
         add(b, item, 10, batch=True)
     assert items(b.take(0.0)[0]) == "vwx"
+
+
+def test_batch_rows_alone_run_longer_once_no_interactive_row_has_run_for_a_while() -> None:
+    b = batcher(run_ms_max=25, bulk_run_ms_max=60, calm_s=1.0)
+    add(b, "a", 5)
+    assert items(b.take(10.0)[0]) == "a"
+    b.done(None)
+    for item in "qrstuvwxyz":
+        add(b, item, 10, batch=True)
+    assert items(b.take(10.9)[0]) == "qr"
+    b.done(None)
+    assert items(b.take(11.0)[0]) == "stuvwx"
 
 
 def test_rows_max() -> None:

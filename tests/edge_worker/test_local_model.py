@@ -1,142 +1,157 @@
-"""Batches across requests on one engine, on virtual time."""
+"""Which of a model's engines gets a segment."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
-import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import BrokenExecutor
 
 import pytest
 
+from edge_worker import engine_thread
 from edge_worker.core.batcher import BatchLimits
-from edge_worker.engine_thread import EngineThread
-from edge_worker.local_model import LocalAnswer, LocalModel
+from edge_worker.engine_thread import BACKGROUND_NICE, NICE_MAX, EngineThread
+from edge_worker.lane import Lane
+from edge_worker.local_model import LocalModel
 from nearsay.lab.virtual_loop import run
 from nearsay.runtime.tasks import Tasks
 from nearsay.text.engine import LocalInput
-from nearsay.wire.errors import Unavailable
+from nearsay.text.errors import EngineUnavailable
 from nearsay.wire.messages import Priority
 from tests.edge_worker.room import RUN_S, InlineRun, now
 from tests.kit.fake_engine import FakeEngine
 
 
-def with_model(test: Callable[[LocalModel, FakeEngine, Tasks], Awaitable[None]], **limits: int) -> None:
-    async def main() -> None:
-        tasks, engine = Tasks(), FakeEngine(batch_max=4)
-        model = LocalModel(engine, run=InlineRun(), limits=BatchLimits(**limits), clock=now, tasks=tasks, name="test")
-        try:
-            await test(model, engine, tasks)
-        finally:
-            await model.close()
-            await tasks.close()
-            assert engine.closed
+class Room:
+    """A model of two fake engines; the second opens in OPEN_S."""
 
-    run(main())
+    OPEN_S = 2.5 * RUN_S
 
+    def __init__(self, failure: Exception | None = None) -> None:
+        self.tasks = Tasks()
+        self.first, self.second = FakeEngine(), FakeEngine()
+        self.opened = 0
+        self._failure = failure
+        self.model = LocalModel(self._lane(self.first), tasks=self.tasks, open_bulk=self._open)
 
-async def ask(model: LocalModel, text: str, priority: Priority = "interactive", budget_s: float = 10.0) -> LocalAnswer:
-    return await model.translate(LocalInput(text, (5, 6)), priority=priority, deadline=now() + budget_s)
+    def _lane(self, engine: FakeEngine) -> Lane:
+        return Lane(engine, run=InlineRun(), limits=BatchLimits(), clock=now, tasks=self.tasks, name="test")
 
+    async def _open(self) -> Lane:
+        self.opened += 1
+        await asyncio.sleep(self.OPEN_S)
+        if self._failure is not None:
+            raise self._failure
+        return self._lane(self.second)
 
-def texts(engine: FakeEngine) -> list[str]:
-    return [" ".join(item.text for item in batch) for batch in engine.batches]
-
-
-def test_an_idle_engine_starts_at_once() -> None:
-    async def test(model: LocalModel, engine: FakeEngine, _: Tasks) -> None:
+    async def ask(self, text: str, priority: Priority = "interactive") -> float:
+        """How long it took."""
         began = now()
-        answer = await ask(model, "a b")
-        assert answer.output.text == "b a"
-        assert answer.began == began and answer.ended == now() == pytest.approx(began + RUN_S)
+        answer = await self.model.translate(LocalInput(text, (5, 6)), priority=priority, deadline=began + 10.0)
+        assert answer.output.text == text
+        return now() - began
 
-    with_model(test)
+    async def ask_all(self, *asked: tuple[str, Priority]) -> list[float]:
+        return await asyncio.gather(*(self.ask(*each) for each in asked))
 
 
-def test_what_arrives_while_a_batch_runs_forms_the_next_one() -> None:
-    async def test(model: LocalModel, engine: FakeEngine, tasks: Tasks) -> None:
-        first = tasks.spawn(ask(model, "a"), name="first")
+def with_room(test: Callable[[Room], Awaitable[None]], failure: Exception | None = None) -> Room:
+    async def main() -> Room:
+        room = Room(failure)
+        try:
+            await test(room)
+        finally:
+            await room.model.close()
+            await room.tasks.close()
+        return room
+
+    return run(main())
+
+
+def texts(engine: FakeEngine) -> str:
+    return " ".join("+".join(item.text for item in batch) for batch in engine.batches)
+
+
+def test_interactive_work_alone_opens_nothing() -> None:
+    async def test(room: Room) -> None:
+        await room.ask_all(("a", "interactive"), ("b", "interactive"))
+
+    room = with_room(test)
+    assert (room.opened, texts(room.first), room.second.closed) == (0, "a+b", False)
+
+
+def test_batch_work_moves_to_the_second_engine_when_that_is_open() -> None:
+    async def test(room: Room) -> None:
+        await room.ask("x", "batch")  # meanwhile the first takes it
+        await asyncio.sleep(Room.OPEN_S)
+        await room.ask_all(("y", "batch"), ("a", "interactive"), ("z", "batch"))
+        assert room.model.room == 2 * BatchLimits().rows_waiting_max
+
+    room = with_room(test)
+    assert (room.opened, texts(room.first), texts(room.second)) == (1, "x a", "y+z")
+    assert room.first.closed and room.second.closed
+
+
+def test_interactive_work_does_not_wait_for_batch_work() -> None:
+    async def test(room: Room) -> None:
+        await room.ask("x", "batch")
+        await asyncio.sleep(Room.OPEN_S)
+        bulk = [room.tasks.spawn(room.ask("y", "batch"), name="bulk") for _ in range(100)]
         await asyncio.sleep(RUN_S / 2)
-        await asyncio.gather(first, ask(model, "x", "batch"), ask(model, "b"), ask(model, "c"))
-        assert texts(engine) == ["a", "b c x"]
+        assert (room.model.running, room.model.waiting) == (32, 68)
+        assert room.model.expected_ms(3, "interactive") < room.model.expected_ms(3, "batch")
+        assert await room.ask("a") == pytest.approx(RUN_S)
+        await asyncio.gather(*bulk)
 
-    with_model(test)
-
-
-def test_the_engines_own_bound_is_kept() -> None:
-    async def test(model: LocalModel, engine: FakeEngine, _: Tasks) -> None:
-        await asyncio.gather(*(ask(model, name) for name in "abcdefg"))
-        assert texts(engine) == ["a b c d", "e f g"]
-
-    with_model(test, rows_max=32)
+    with_room(test)
 
 
-def test_a_cancelled_waiter_is_dropped_before_it_runs() -> None:
-    async def test(model: LocalModel, engine: FakeEngine, tasks: Tasks) -> None:
-        waiters = [tasks.spawn(ask(model, name), name=name) for name in "abc"]
-        await asyncio.sleep(RUN_S / 2)
-        late = [tasks.spawn(ask(model, name), name=name) for name in "de"]
-        await asyncio.sleep(0)
-        late[0].cancel()
-        waiters[1].cancel()  # in the batch that runs: its answer is thrown away
-        await asyncio.gather(waiters[0], waiters[2], late[1])
-        assert texts(engine) == ["a b c", "e"]
-        assert (model.waiting, model.running) == (0, 0)
+@pytest.mark.parametrize("failure", [EngineUnavailable("fake", "gone"), BrokenExecutor("no priorities")])
+def test_where_the_second_engine_does_not_open_the_first_serves_all(failure: Exception) -> None:
+    async def test(room: Room) -> None:
+        await room.ask("x", "batch")
+        await asyncio.sleep(Room.OPEN_S)
+        await room.ask_all(("a", "interactive"), ("y", "batch"))
 
-    with_model(test)
+    room = with_room(test, failure)
+    assert (room.opened, texts(room.first)) == (1, "x a+y")
 
 
-def test_expected_time_and_room() -> None:
-    async def test(model: LocalModel, engine: FakeEngine, tasks: Tasks) -> None:
-        for _ in range(100):
-            await ask(model, "a")
-        alone = model.expected_ms(3, "interactive")
-        assert alone == pytest.approx(RUN_S * 1000, rel=0.1)
-        waiters = [tasks.spawn(ask(model, name), name=name) for name in "abcd"]
-        await asyncio.sleep(RUN_S / 10)
-        assert (model.running, model.waiting, model.room) == (4, 0, 4)
-        assert alone < model.expected_ms(3, "interactive") < 6 * alone
-        waiters += [tasks.spawn(ask(model, name), name=name) for name in "efgh"]
-        await asyncio.sleep(RUN_S / 10)
-        assert (model.running, model.waiting, model.room) == (4, 4, 0)
-        assert model.expected_ms(3, "interactive") == float("inf")
-        await asyncio.gather(*waiters)
+def test_closing_while_the_second_engine_opens_closes_both() -> None:
+    async def test(room: Room) -> None:
+        await room.ask("x", "batch")
 
-    with_model(test, rows_waiting_max=4)
+    room = with_room(test)
+    assert room.first.closed and room.second.closed
 
 
-def test_closing_fails_whoever_waits() -> None:
-    async def test(model: LocalModel, engine: FakeEngine, tasks: Tasks) -> None:
-        async def outcome(name: str) -> str:
-            try:
-                await ask(model, name)
-            except Unavailable as error:
-                return error.code
-            return "answered"
+async def test_a_background_thread_and_what_it_starts_yield_to_others() -> None:
+    def niceness() -> int:
+        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
-        waiters = [tasks.spawn(outcome(name), name=name) for name in "abcdef"]
-        await asyncio.sleep(RUN_S / 2)
-        await model.close()
-        assert await asyncio.gather(*waiters) == ["draining"] * 6
+    def of_a_child() -> int:
+        found: list[int] = []
+        child = threading.Thread(target=lambda: found.append(niceness()))
+        child.start()
+        child.join()
+        return found[0]
 
-    with_model(test)
+    usual, background = EngineThread("usual"), EngineThread("background", background=True)
+    here = niceness()
+    assert await usual(niceness) == niceness() == here
+    assert await background(niceness) == await background(of_a_child) == min(here + BACKGROUND_NICE, NICE_MAX)
+    usual.close()
+    background.close()
 
 
-async def test_an_engine_is_used_on_one_thread_only() -> None:
-    thread, tasks = EngineThread("engine"), Tasks()
-    names = set()
+async def test_a_system_without_priorities_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError
 
-    def note(_: object) -> None:
-        names.add(threading.current_thread().name)
-
-    engine = FakeEngine(spend=note)
-    model = LocalModel(engine, run=thread, limits=BatchLimits(), clock=time.monotonic, tasks=tasks, name="test")
-    source = LocalInput("a b", (5,))
-    answers = await asyncio.gather(
-        *(model.translate(source, priority="interactive", deadline=time.monotonic() + 10) for _ in range(5))
-    )
-    assert [answer.output.text for answer in answers] == ["b a"] * 5
-    await model.close()
-    await tasks.close()
+    monkeypatch.setattr(engine_thread.os, "setpriority", refuse)
+    thread = EngineThread("background", background=True)
+    with pytest.raises(BrokenExecutor):
+        await thread(lambda: 1)
     thread.close()
-    assert len(names) == 1 and engine.closed and threading.current_thread().name not in names

@@ -28,7 +28,7 @@ async def answer(stream: Stream) -> Translated:
 
 
 def rows(room: Room) -> int:
-    return sum(map(len, room.engines["en-de"].batches))
+    return sum(len(batch) for engine in room.opened for batch in engine.batches)
 
 
 def coalesced(room: Room) -> float:

@@ -21,7 +21,10 @@ class Talk:
 
     def __init__(self, *models: ServedModel, **rules: float) -> None:
         self.scheduler: Scheduler = scheduler(
-            *models, batch=BatchRules(**rules), batch_queue_max=100, tenant_share_max=1.0
+            *models,
+            batch=BatchRules(**{"step_ratio": 1.3, "read_s": 0.03, **rules}),
+            batch_queue_max=100,
+            tenant_share_max=1.0,
         )  # type: ignore[arg-type]
         self.now = 0.0
         self.ids = 0

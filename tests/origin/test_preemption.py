@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -66,16 +68,46 @@ def test_nobody_leaves_when_it_would_not_be_enough() -> None:
     assert victims(running(1, 1), 3, 1) == []
 
 
-def test_nobody_leaves_too_often_nor_a_beam_nor_who_is_kept() -> None:
+def test_nobody_leaves_too_often_nor_who_is_kept() -> None:
     tired, kept, fine = running(0, 0, 9)
     tired.evict(0.0)
     tired.admit((0,), 0.0)
     kept.kept = True
-    beam = Sequence(spec(9, priority="batch", width=2))
-    beam.admit((4, 5), 0.0)
-    everyone = [tired, kept, fine, beam]
+    everyone = [tired, kept, fine]
     assert victims(everyone, 1, 1) == [fine] and victims(everyone, 1, 2) == [tired]
     assert victims(everyone, 2, 1) == [] and victims(everyone, 1, 0) == []
+
+
+def beam(number: int, width: int, steps: int) -> Sequence:
+    made = Sequence(spec(number, priority="batch", width=width))
+    made.admit(tuple(range(10 * number, 10 * number + width)), 0.0)
+    made.steps = steps
+    return made
+
+
+def test_beams_lose_their_steps_so_they_leave_last_and_take_nobody_with_them() -> None:
+    greedy, young, old = running(9)[0], beam(1, 2, steps=3), beam(2, 4, steps=8)
+    everyone = [old, young, greedy]
+    assert victims(everyone, 1, 1) == [greedy]
+    assert victims(everyone, 2, 1) == [young]  # enough by itself
+    assert victims(everyone, 3, 1) == [greedy, young]
+    assert victims(everyone, 4, 1) == [old]
+    assert victims(everyone, 7, 1) == [greedy, young, old] and victims(everyone, 8, 1) == []
+
+
+def test_an_evicted_beam_starts_again_and_what_it_lost_is_counted() -> None:
+    s = scheduler(model(slots=4))
+    s.submit(spec(1, priority="batch", width=4), 0.0)
+    for _ in range(3):
+        s.apply(outcome_of_all(s.plan(0.0)), 0.0)
+    s.submit(spec(2), 0.0)
+    plan = s.plan(0.0)
+    assert (admitted(plan), plan.dropped, s.counts.row_steps_lost) == ([2], (1,), 12)
+    s.apply(outcome_of_all(plan, finish="stop"), 0.0)
+    assert admitted(s.plan(0.0)) == [1]
+    (end,) = s.apply(Result((Outcome(1, (7, 8), "stop"),)), 1.0)
+    assert end.ending.steps == 1  # type: ignore[union-attr]
+    s.check()
 
 
 def test_interactive_work_takes_no_slots_from_interactive_work() -> None:
@@ -145,6 +177,22 @@ def test_evicted_and_resumed_the_ids_are_those_of_plain_greedy(name: str, evict_
 
 
 @each_model
+def test_a_beam_that_started_again_ends_the_same(name: str) -> None:
+    alone = tiny.Origin(MODELS[name], slots=4)
+    number = alone.submit(SOURCES[1], width=4)
+    expected = alone.finish()[number]
+    origin = tiny.Origin(MODELS[name], slots=4)
+    batch = origin.submit(SOURCES[1], priority="batch", width=4)
+    origin.step()
+    origin.step()
+    other = origin.submit(SOURCES[0])
+    ended = origin.finish()
+    assert (ended[batch].ids, ended[batch].steps) == (expected.ids, expected.steps)
+    assert origin.scheduler.counts.row_steps_lost == 8
+    right(ended[other], PLAIN[name][0], MODELS[name])
+
+
+@each_model
 def test_a_replay_takes_one_pass(name: str) -> None:
     longest = max(range(12), key=lambda at: len(PLAIN[name][at]))
     origin = tiny.Origin(MODELS[name], slots=1)
@@ -191,22 +239,39 @@ def test_log_prob_survives_an_eviction() -> None:
     assert ending.log_prob == pytest.approx(log_prob(made, SOURCES[1], ending), abs=1e-3)
 
 
+@cache
+def beam_ids(name: str, which: int) -> tuple[int, ...]:
+    origin = tiny.Origin(MODELS[name], slots=2)
+    number = origin.submit(SOURCES[which], width=2)
+    return origin.finish()[number].ids
+
+
 @settings(max_examples=25, deadline=None)
 @given(
-    st.lists(st.tuples(st.integers(0, 11), st.integers(0, 4), st.booleans(), st.integers(0, 24)), max_size=16),
+    st.lists(
+        st.tuples(st.integers(0, 11), st.integers(0, 4), st.booleans(), st.integers(0, 24), st.booleans()), max_size=16
+    ),
     st.sampled_from(sorted(MODELS)),
     st.sampled_from([1.0, 1.01, 1.3]),
 )
-def test_any_history_of_preemptions(arrivals: list[tuple[int, int, bool, int]], name: str, step_ratio: float) -> None:
-    """Both classes join between steps, drafted and not, on few slots: paused, evicted, resumed, the ids are plain."""
+def test_any_history_of_preemptions(
+    arrivals: list[tuple[int, int, bool, int, bool]], name: str, step_ratio: float
+) -> None:
+    """Both classes join between steps, drafted and not, narrow and wide, on few slots: paused, evicted, resumed, the
+    ids are those of an undisturbed run."""
     origin = tiny.Origin(MODELS[name], slots=3, batch=BatchRules(step_ratio=step_ratio, evictions_max=9))
     wanted = {}
-    for which, steps_before, batch, right_ids in arrivals:
+    for which, steps_before, batch, right_ids, wide in arrivals:
         for _ in range(steps_before):
             origin.step()
-        draft = (*PLAIN[name][which][:right_ids], 4) if right_ids % 2 else ()
-        number = origin.submit(SOURCES[which], draft=draft, priority="batch" if batch else "interactive")
-        wanted[number] = PLAIN[name][which]
+        draft = (*PLAIN[name][which][:right_ids], 4) if right_ids % 2 and not wide else ()
+        number = origin.submit(
+            SOURCES[which], draft=draft, priority="batch" if batch else "interactive", width=1 + wide
+        )
+        wanted[number] = (which, wide)
     ended = origin.finish()
-    for number, ids in wanted.items():
-        right(ended[number], ids, MODELS[name])
+    for number, (which, wide) in wanted.items():
+        if wide:
+            assert ended[number].ids == beam_ids(name, which)
+        else:
+            right(ended[number], PLAIN[name][which], MODELS[name])

@@ -12,7 +12,7 @@ from nearsay.runtime.link import EndOfStream, Peer, Stream
 from nearsay.runtime.metrics import Metrics
 from nearsay.wire.errors import LinkLost, NearsayError
 from nearsay.wire.messages import Finished, Message, Submit, Tokens, Translate, pack_ids, unpack_ids
-from origin.core.plan import Fault, Outcome, Plan, Result
+from origin.core.plan import Effect, Fault, Outcome, Plan, Result
 from origin.core.scheduler import Limits, Scheduler
 from origin.core.sessions import SessionLimits, Sessions
 from origin.door import Door
@@ -28,6 +28,7 @@ class Room:
 
     def __init__(self, slots: int, **limits: int) -> None:
         self.now = 0.0
+        self.hand_over_s = 0.0  # from the engine's thread
         self.metrics = Metrics("origin")
         self.drafts: list[str] = []
         engine = EchoEngine([model(slots=slots)], step_s=0.5, encode_token_s=0.01, spend=self.spend)
@@ -35,7 +36,7 @@ class Room:
             engine,
             lambda models: Scheduler(models, Limits(**limits)),
             clock=lambda: self.now,
-            deliver=lambda effects: self.server.perform(effects),
+            deliver=self.deliver,
         )
         sessions = Sessions(SessionLimits(idle_s=100.0))
         door = Door(budget_ms_max=60_000.0, count_draft=self.drafts.append, sessions=sessions)
@@ -44,6 +45,10 @@ class Room:
 
     def spend(self, seconds: float) -> None:
         self.now += seconds
+
+    def deliver(self, effects: list[Effect]) -> None:
+        self.now += self.hand_over_s
+        self.server.perform(effects)
 
     async def arrived(self, count: int) -> None:
         """Until so many callers wait."""
@@ -86,11 +91,14 @@ async def test_an_answer_and_its_stage_times() -> None:
         stream = await peer.open(submit((5, 6, EOS)))
         await origin.arrived(1)
         origin.now += 2.0
+        origin.hand_over_s = 0.25
         await origin.step(3)
         (answer,) = await all_of(stream)
         assert isinstance(answer, Finished)
         assert (tuple(unpack_ids(answer.ids)), answer.finish_reason, answer.model) == ((6, 5), "stop", "m@1")
-        assert answer.stages_ms == pytest.approx({"origin_queue": 2000.0, "encode": 30.0, "decode": 1500.0})
+        assert answer.stages_ms == pytest.approx(
+            {"origin_queue": 2000.0, "encode": 30.0, "decode": 1500.0, "origin_link": 250.0}
+        )
         assert answer.accounted_ms == pytest.approx(sum(answer.stages_ms.values()))
         assert answer.steps == 3
         stages = {(s["stage"], s["tier"], s["bucket"]) for s in origin.metrics.snapshot()["stages"]}

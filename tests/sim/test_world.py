@@ -151,7 +151,7 @@ def test_a_burst_is_served_by_all_edges(models: Path) -> None:
             return [
                 sum(map(len, engine.batches))
                 for edge in made.edges
-                for engine in [edge._shelf.models[0].engine]
+                for engine in [edge._shelf.models[0]._lane.engine]
                 if hasattr(engine, "batches")
             ]
 

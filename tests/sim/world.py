@@ -161,7 +161,7 @@ class World:
             EdgeConfig(origins=tuple(map(origin_url, range(origins))), pairs=("en-de",), placement=Policy()),
             discover=lambda: self.registry,
             open_engine=open_engine,
-            new_run=lambda _: run,  # type: ignore[arg-type,return-value]
+            new_run=lambda _, background=False: run,  # type: ignore[arg-type,return-value]
             clock=self.now,
             connect=self.net.connect,
             rng=self._fork(),
