@@ -32,7 +32,7 @@ def test_the_loser_of_a_hedge_is_cancelled_down_to_its_slot(models: Path) -> Non
     limits = AttemptLimits(hedging=HedgeRules(floor_per_s=100.0), ejection=EjectionRules(mode="off"))
 
     async def main() -> float:
-        async with world(models, 1, edges=2, origins=2, attempts=limits) as made:
+        async with world(models, 2, edges=2, origins=2, attempts=limits) as made:
             await informed(made, "origin")
             made.slow_origins[0] = 100.0
             step_s = 100.0 * ORIGIN_STEP_S
