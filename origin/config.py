@@ -20,7 +20,7 @@ class OriginConfig(ServiceConfig, frozen=True, forbid_unknown_fields=True, kw_on
     loop and, on one machine, for the edge. slots: sequences of one model that can be decoded at the same time; their
     caches are allocated at the start. report_interval_s: load reports leave this often while something changes.
     encoder_cache_mb, encoder_cache_host_mb: encoder output kept for sources that come again, on the device and, beside
-    a GPU, in the host's memory.
+    a GPU, in the host's memory. past_answers_mb: answers kept to draft the same sources for another model version.
     """
 
     port: Port = 8120
@@ -38,6 +38,7 @@ class OriginConfig(ServiceConfig, frozen=True, forbid_unknown_fields=True, kw_on
     inbox_max: int = 16_384
     encoder_cache_mb: int = 64
     encoder_cache_host_mb: int = 256
+    past_answers_mb: int = 16
     scheduler: Limits = Limits()
     sessions: SessionLimits = SessionLimits()
     link: LinkLimits = LinkLimits()
@@ -47,8 +48,8 @@ class OriginConfig(ServiceConfig, frozen=True, forbid_unknown_fields=True, kw_on
             raise ValueError("'threads' is negative")
         if min(self.slots, self.beam_max) < 1:
             raise ValueError("'slots' and 'beam_max' must be at least 1")
-        if min(self.encoder_cache_mb, self.encoder_cache_host_mb) < 0:
-            raise ValueError("an encoder cache's size is negative")
+        if min(self.encoder_cache_mb, self.encoder_cache_host_mb, self.past_answers_mb) < 0:
+            raise ValueError("a cache's size is negative")
         if not self.report_interval_s > 0 or not self.budget_ms_max > 0:
             raise ValueError("'report_interval_s' and 'budget_ms_max' must be positive")
 

@@ -23,10 +23,11 @@ from nearsay.wire.errors import (
     from_code,
 )
 from nearsay.wire.messages import Finished, FinishReason, Submit, Tokens, length_bucket, pack_ids
+from origin.core.past_answers import PastAnswers
 from origin.core.plan import Effect, Ended, Produced, Refused
 from origin.core.sequence import Ending, Spec
 from origin.core.sessions import Sessions
-from origin.door import Door, question_of
+from origin.door import Door, past_key, question_of
 
 # reason -> the error that a caller gets instead of an answer
 ERRORS: dict[FinishReason, Callable[[], NearsayError]] = {
@@ -74,14 +75,21 @@ class OriginServer:
     """All callers of one origin process."""
 
     def __init__(
-        self, door: Door, decoder: Decoder, metrics: Metrics, clock: Clock, sessions: Sessions | None = None
+        self,
+        door: Door,
+        decoder: Decoder,
+        metrics: Metrics,
+        clock: Clock,
+        sessions: Sessions | None = None,
+        past: PastAnswers | None = None,
     ) -> None:
-        """`sessions`: those that the door takes drafts from."""
+        """`sessions`, `past`: those that the door takes drafts from."""
         self._door = door
         self._decoder = decoder
         self._metrics = metrics
         self._clock = clock
         self.sessions = sessions
+        self.past = past
         self._numbers = count(1)
         self._callers: dict[int, _Caller] = {}
         self.draft_tokens = 0  # verified since the start
@@ -148,8 +156,12 @@ class OriginServer:
         return Finished(pack_ids(ids), "stop", spec.model, {}, accounted_ms)
 
     def _remember(self, submit: Submit, spec: Spec, end: Ending | NearsayError | None) -> None:
-        if self.sessions is not None and submit.session and isinstance(end, Ending) and end.reason == "stop":
-            self.sessions.remember(question_of(submit, spec), end.ids, self._clock())
+        if not isinstance(end, Ending) or end.reason != "stop":
+            return
+        if self.sessions is not None and submit.session:
+            self.sessions.remember(question_of(submit, spec), end.ids, self._clock(), spec.caller_draft)
+        if self.past is not None:
+            self.past.remember(past_key(submit, spec), end.ids)
 
     def _finished(self, spec: Spec, end: Ending | NearsayError | None) -> Finished:
         """The answer. Raises the error that stands in its place."""

@@ -180,6 +180,55 @@ def test_an_origin_that_wants_drafts_gets_them(tmp_path: Path, ids_out: bool) ->
     with_room(tmp_path, test, origins=1, engine=lambda e: FakeEngine(ids_out=ids_out))
 
 
+@pytest.mark.parametrize(
+    ("fields", "drafts"),
+    [
+        ({"tier": "origin", "session": "s"}, True),
+        ({"tier": "auto", "session": "s"}, True),  # a session's requests go where its memory is
+        ({"tier": "origin"}, False),
+        ({"tier": "origin", "session": "s", "priority": "batch"}, False),
+    ],
+)
+def test_a_session_at_the_origin_takes_our_draft_along(tmp_path: Path, fields: dict[str, Any], drafts: bool) -> None:
+    async def test(room: Room) -> None:
+        await room.translate(CAT, **fields)
+        assert room.origins[0].submits[-1].draft_ids == b"", "nobody has asked for drafts yet"
+        room.origins[0].report(wants_drafts=("en-de-origin@1",))
+        await room.until(lambda: room.edge.origins.wants_drafts("en-de-origin@1"))
+        answer = await room.translate(CAT, stream=True, **fields)
+        expected = list(reversed(room.vocab.encode(CAT))) if drafts else []
+        assert list(unpack_ids(room.origins[0].submits[-1].draft_ids)) == expected
+        assert answer.translations[0].tier == "origin" and "draft" not in {update.kind for update in room.updates}
+        assert ("edge_run" in answer.stages_ms) == drafts
+
+    with_room(tmp_path, test, origins=1, engine=lambda e: FakeEngine(ids_out=True))
+
+
+def test_a_busy_edge_makes_no_session_wait_for_a_draft(tmp_path: Path) -> None:
+    async def test(room: Room) -> None:
+        room.origins[0].report(wants_drafts=("en-de-origin@1",))
+        await room.until(lambda: room.edge.origins.wants_drafts("en-de-origin@1"))
+        await room.translate(CAT, tier="origin", session="s")
+        assert room.origins[0].submits[-1].draft_ids == b"" and room.engines["en-de"].batches == []
+
+    with_room(tmp_path, test, origins=1, config={"segment": {"draft_ms_max": 0.001}})
+
+
+def test_a_sessions_draft_stands_labelled_when_its_origin_fails(tmp_path: Path) -> None:
+    async def shed(_: Stream, __: Submit) -> None:
+        raise Overloaded
+
+    async def test(room: Room) -> None:
+        room.origins[0].report(wants_drafts=("en-de-origin@1",))
+        await room.until(lambda: room.edge.origins.wants_drafts("en-de-origin@1"))
+        room.origins[0].script = shed
+        (text,) = (await room.translate(CAT, session="s")).translations
+        assert (text.tier, text.degraded_reason, text.text) == ("edge", "overloaded", room.reversed_ids(CAT))
+        assert len(room.engines["en-de"].batches) == 1, "the draft is the answer: nothing runs twice"
+
+    with_room(tmp_path, test, origins=1, engine=lambda e: FakeEngine(ids_out=True))
+
+
 def test_a_draft_of_another_vocabulary_is_encoded_again(tmp_path: Path) -> None:
     async def test(room: Room) -> None:
         room.origins[0].report(wants_drafts=("en-de-origin@1",))
