@@ -13,10 +13,11 @@ from edge_worker.core.join import Piece
 from edge_worker.core.laps import Laps
 from edge_worker.core.placement import Facts, Policy, place
 from edge_worker.core.segmenter import Segment, split_long
+from edge_worker.core.stability import bias_of
 from edge_worker.models import Local, Pair
 from edge_worker.origin_client import OriginClient
 from edge_worker.parts import Show, merged, shows_of_parts
-from edge_worker.submission import decoded, growing, submission
+from edge_worker.submission import answered, growing, submission
 from edge_worker.together import together
 from nearsay.runtime.clock import Clock
 from nearsay.runtime.metrics import Metrics
@@ -37,6 +38,7 @@ class SegmentLimits(msgspec.Struct, frozen=True, kw_only=True):
     fallback_reserve_ms: float = 100.0  # kept back from an origin's budget, so that the edge can still answer
     fallback_share_max: float = 0.25  # but at most this share of it
     draft_ms_max: float = 50.0  # an origin gets no draft that would take longer than this here
+    session_bias: float = 0.2  # of a session's growing segment towards its previous answer, unless the request says
 
 
 class Drafted(msgspec.Struct, frozen=True):
@@ -93,7 +95,7 @@ class SegmentRuns:
             local_ms=self._expected_ms(len(ids)),
             origin=pair.origin_state,
             budget_ms=(self._deadline - now) * 1000.0,
-            far="session" if self._request.session else "",
+            far="session" if self._request.session else "decoding" if self._request.decoding else "",
         )
         placement = place(facts, self._policy)
         self._metrics.count("placed", place=placement.place, reason=placement.reason)
@@ -169,14 +171,21 @@ class SegmentRuns:
         async with self._permits:
             laps.lap("edge_queue", self._clock())
             finished = await self._origins.submit(
-                submission(self._request, model, ids, draft, self._limits.target_tokens_max),
+                submission(
+                    self._request,
+                    model,
+                    ids,
+                    draft,
+                    target_tokens_max=self._limits.target_tokens_max,
+                    bias=bias_of(self._request, segment, self._limits.session_bias),
+                ),
                 deadline=self._origin_deadline(),
                 on_ids=growing(model, show) if show is not None else None,
             )
         laps.far("origin_link", finished.accounted_ms, finished.stages_ms, self._clock())
         if finished.finish_reason == "length":
             return await self._halve(segment, laps)
-        piece = Piece(decoded(finished, model), "segment", "origin", finished.model)
+        piece = answered(finished, model, segment, ids)
         laps.lap("detokenise", self._clock())
         return piece
 

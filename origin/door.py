@@ -19,6 +19,7 @@ from origin.core.sequence import DraftSource, Spec
 from origin.core.sessions import Question, Sessions, Way, model_id
 
 SESSION_NAME_MAX = 256  # characters
+LENGTH_PENALTY_MAX = 5.0
 
 
 class Door:
@@ -50,16 +51,12 @@ class Door:
         model = self._model(submit)
         if not submit.budget_ms > 0:  # NaN too
             raise DeadlineExceeded("no time left on arrival")
-        if not 0 <= submit.beam <= model.beam_max:
-            raise InvalidRequest(f"beam {submit.beam} is not in 0..{model.beam_max}")
         if submit.target_tokens_max < 1:
             raise InvalidRequest(f"target_tokens_max {submit.target_tokens_max} is not positive")
-        if not 1 <= submit.n_best <= (submit.beam or model.beam_max):
-            raise InvalidRequest(f"n_best {submit.n_best} is not in 1..beam")
         if len(submit.session) > SESSION_NAME_MAX:
             raise InvalidRequest(f"a session's name has {SESSION_NAME_MAX} characters at most")
         target_tokens_max = min(submit.target_tokens_max, model.target_tokens_max)
-        width = submit.beam or max(model.beam, submit.n_best)
+        width = _width(submit, model)
         spec = Spec(
             id=sequence_id,
             model=submit.model,
@@ -75,6 +72,8 @@ class Door:
             tenant=submit.tenant,
             want_alignment=submit.want_alignment,
             n_best=submit.n_best,
+            bias=submit.bias,
+            length_penalty=submit.length_penalty,
         )
         return self._drafted(submit, model, spec, now)
 
@@ -100,20 +99,27 @@ class Door:
         return ids
 
     def _drafted(self, submit: Submit, model: ServedModel, spec: Spec, now: float) -> Spec:
-        """With all the drafts that there are, an eos between them."""
+        """With all the drafts that there are, and with the earlier answer that a bias is for."""
         if spec.width > 1:
             return spec
-        caller = spec.caller_draft
-        earlier: tuple[Earlier, ...] = ()
-        if self._sessions is not None and submit.session:
-            earlier = self._sessions.earlier(question_of(submit, spec), now)
+        caller, earlier = spec.caller_draft, self._earlier(submit, spec, now)
         past = self._past.find(past_key(submit, spec)) if self._past is not None else ()
-        drafts = [ids[: spec.target_tokens_max] for ids in in_order(caller, earlier, past)]
-        if not drafts:
-            return spec
         source: DraftSource = "past" if past else "session" if not caller else "merged" if earlier else "edge"
-        more = [token for ids in drafts[1:] for token in (model.eos_id, *ids)]
-        return msgspec.structs.replace(spec, draft=drafts[0], draft_more=tuple(more), draft_source=source)
+        drafts = [ids[: spec.target_tokens_max] for ids in in_order(caller, earlier, past)]
+        leans = spec.bias > 0.0 and bool(earlier)
+        return msgspec.structs.replace(
+            spec,
+            draft=drafts[0] if drafts else (),
+            draft_more=tuple([token for ids in drafts[1:] for token in (model.eos_id, *ids)]),
+            draft_source=source,
+            toward=earlier[0].ids if leans else (),
+            bias=spec.bias if leans else 0.0,
+        )
+
+    def _earlier(self, submit: Submit, spec: Spec, now: float) -> tuple[Earlier, ...]:
+        if self._sessions is None or not submit.session:
+            return ()
+        return self._sessions.earlier(question_of(submit, spec), now)
 
     def _caller_draft(self, submit: Submit, model: ServedModel, width: int, target_tokens_max: int) -> tuple[int, ...]:
         if not submit.draft_ids:
@@ -137,9 +143,25 @@ class Door:
         return ()
 
 
+def _width(submit: Submit, model: ServedModel) -> int:
+    """Rows of the beam. Raises InvalidRequest for what no beam can do."""
+    if not 0 <= submit.beam <= model.beam_max:
+        raise InvalidRequest(f"beam {submit.beam} is not in 0..{model.beam_max}")
+    if not 1 <= submit.n_best <= (submit.beam or model.beam_max):
+        raise InvalidRequest(f"n_best {submit.n_best} is not in 1..beam")
+    if not 0.0 <= submit.length_penalty <= LENGTH_PENALTY_MAX:
+        raise InvalidRequest(f"length_penalty {submit.length_penalty} is not in 0..{LENGTH_PENALTY_MAX:g}")
+    if not 0.0 <= submit.bias < 1.0:
+        raise InvalidRequest(f"bias {submit.bias} is not in [0, 1)")
+    if submit.bias and max(submit.beam, submit.n_best) > 1:
+        raise InvalidRequest("a bias needs a beam of 1")
+    return 1 if submit.bias else submit.beam or max(model.beam, submit.n_best)
+
+
 def question_of(submit: Submit, spec: Spec) -> Question:
     """What a session knows a segment by."""
-    way = Way(spec.model, submit.trg_vocab_hash, spec.width, spec.target_tokens_max)
+    asked = (submit.bias, submit.length_penalty)
+    way = Way(spec.model, submit.trg_vocab_hash, spec.width, spec.target_tokens_max, *asked)
     return Question(submit.tenant, submit.session, submit.seq, way, spec.source)
 
 

@@ -153,7 +153,7 @@ class OriginServer:
             return None
         self._metrics.count("sequences", reason="session")
         accounted_ms = (self._clock() - spec.arrived) * 1e3
-        return Finished(pack_ids(ids), "stop", spec.model, {}, accounted_ms)
+        return Finished(pack_ids(ids), "stop", spec.model, {}, accounted_ms, bias=spec.bias)
 
     def _remember(self, submit: Submit, spec: Spec, end: Ending | NearsayError | None) -> None:
         if not isinstance(end, Ending) or end.reason != "stop":
@@ -193,4 +193,5 @@ class OriginServer:
             log_prob=end.log_prob,
             alignment=end.alignment,
             n_best=tuple(map(pack_ids, end.n_best)),
+            bias=spec.bias,
         )

@@ -17,11 +17,12 @@ import orjson
 from nearsay.wire.errors import InvalidRequest
 from nearsay.wire.harmless import harmless_id as harmless_id
 from nearsay.wire.harmless import harmless_trace as harmless_trace
-from nearsay.wire.messages import Priority, Tier, Translate
+from nearsay.wire.messages import Decoding, Priority, Stability, Tier, Translate
 from proxy.core.catalogue import Catalogue
 from proxy.core.endpoint import pair_name
 from proxy.core.fleet import Features
 from proxy.core.limits import RequestLimits
+from proxy.core.options import valid_decoding, valid_stability
 
 # An escape of half a surrogate pair may be in there: orjson refuses it without saying in which string.
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -29,6 +30,13 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _PRINTABLE_NAME = re.compile(r"[\x21-\x7e]*")
 _CODE_CHARS_MAX = 32
 _DETAIL_CHARS_MAX = 240
+
+
+class StabilityBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """As `Stability`."""
+
+    bias: float | None = None
+    mask: int | None = None
 
 
 class TranslateBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -43,6 +51,11 @@ class TranslateBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stream: bool | None = None
     session: str | None = None
     segments: bool | None = None
+    stability: StabilityBody | None = None
+    beam: int | None = None
+    length_penalty: float | None = None
+    alternatives: int | None = None
+    alignment: bool | None = None
 
 
 class ValidRequest(msgspec.Struct, frozen=True):
@@ -58,6 +71,8 @@ class ValidRequest(msgspec.Struct, frozen=True):
     segments: bool
     session: str
     chars: int  # code points of all texts
+    stability: Stability | None = None
+    decoding: Decoding | None = None
 
     def features(self, *, tenant: str, country: str) -> Features:
         """What of it decides its region."""
@@ -91,6 +106,8 @@ class ValidRequest(msgspec.Struct, frozen=True):
             attempt=attempt,
             attempts_left=attempts_left,
             traceparent=traceparent,
+            stability=self.stability,
+            decoding=self.decoding,
         )
 
 
@@ -117,6 +134,8 @@ def from_json(body: bytes, limits: RequestLimits, catalogue: Catalogue, *, strea
         stream=stream or bool(fields.stream),
         segments=bool(fields.segments),
         session=fields.session or "",
+        stability=_stability(fields),
+        decoding=_decoding(fields),
     )
 
 
@@ -134,6 +153,8 @@ def from_message(message: Translate, limits: RequestLimits, catalogue: Catalogue
         stream=message.stream,
         segments=message.segments,
         session=message.session,
+        stability=message.stability,
+        decoding=message.decoding,
     )
 
 
@@ -150,6 +171,8 @@ def _valid(
     stream: bool,
     segments: bool,
     session: str,
+    stability: Stability | None,
+    decoding: Decoding | None,
 ) -> ValidRequest:
     """Raises InvalidRequest: empty_text, text_too_long, invalid_text, invalid_request, and as `_languages` does."""
     chars = _check_texts(texts, limits)
@@ -158,8 +181,21 @@ def _valid(
         raise InvalidRequest(f"deadline_ms: must be {span}")
     if len(session) > limits.session_chars_max or not _PRINTABLE_NAME.fullmatch(session):
         raise InvalidRequest(f"session: at most {limits.session_chars_max} printable ASCII characters, no spaces")
+    stability = valid_stability(stability, session)
+    decoding = valid_decoding(decoding, tier, stability)
     source, target = _languages(source, target, tier, catalogue)
-    return ValidRequest(texts, source, target, tier, priority, deadline_ms, stream, segments, session, chars)
+    return ValidRequest(
+        texts, source, target, tier, priority, deadline_ms, stream, segments, session, chars, stability, decoding
+    )
+
+
+def _stability(fields: TranslateBody) -> Stability | None:
+    asked = fields.stability
+    return None if asked is None else Stability(asked.bias, asked.mask or 0)
+
+
+def _decoding(fields: TranslateBody) -> Decoding:
+    return Decoding(fields.beam or 0, fields.length_penalty, fields.alternatives or 0, bool(fields.alignment))
 
 
 def _languages(source: str, target: str, tier: Tier, catalogue: Catalogue) -> tuple[str, str]:

@@ -35,7 +35,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     local_ms: float  # expected wait and run time here
     origin: OriginState
     budget_ms: float  # time left
-    far: str = ""  # why an origin serves the request better than the model here, if it does: "session"
+    far: str = ""  # why an origin serves the request better than the model here, if it does: "session", "decoding"
 
 
 class Placement(msgspec.Struct, frozen=True):

@@ -38,7 +38,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
 
     id: unique within the process. source: ids with the closing eos. draft: proposed target ids of the model's target
     vocabulary, from draft_source; draft_more: further drafts for where that one fails, an eos before each.
-    caller_draft: what the caller itself proposed. width: beam width, 1 = greedy, at least n_best. arrived, deadline:
+    caller_draft: what the caller itself proposed. toward: ids that are preferred with weight `bias`, as far as the
+    translation follows them. width: beam width, 1 = greedy, at least n_best. arrived, deadline:
     monotonic seconds.
     """
 
@@ -59,6 +60,9 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     n_best: int = 1
     draft_more: tuple[int, ...] = ()
     caller_draft: tuple[int, ...] = ()
+    bias: float = 0.0
+    toward: tuple[int, ...] = ()
+    length_penalty: float = 1.0
 
 
 class Sequence:

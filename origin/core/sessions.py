@@ -46,12 +46,15 @@ class SessionLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
 
 class Way(msgspec.Struct, frozen=True):
-    """How a segment is decoded. Equal ways give equal ids."""
+    """How a segment is decoded. Equal ways give equal ids: also with a bias, because an answer leans on nothing more
+    than on itself when it comes again."""
 
     model: str
     trg_vocab_hash: str
     width: int
     target_tokens_max: int
+    bias: float = 0.0
+    length_penalty: float = 1.0
 
 
 class Question(msgspec.Struct, frozen=True):

@@ -73,6 +73,13 @@ def test_defaults_of_the_model_and_bounds_of_the_origin() -> None:
         ({"n_best": 9}, "invalid_request"),
         ({"n_best": 3, "beam": 2}, "invalid_request"),
         ({"session": "s" * 257}, "invalid_request"),
+        ({"bias": 1.0}, "invalid_request"),
+        ({"bias": -0.1}, "invalid_request"),
+        ({"bias": float("nan")}, "invalid_request"),
+        ({"bias": 0.1, "beam": 2}, "invalid_request"),
+        ({"bias": 0.1, "n_best": 2}, "invalid_request"),
+        ({"length_penalty": -0.1}, "invalid_request"),
+        ({"length_penalty": float("nan")}, "invalid_request"),
         ({"budget_ms": 0.0}, "deadline_exceeded"),
         ({"budget_ms": float("nan")}, "deadline_exceeded"),
     ],
@@ -135,6 +142,32 @@ def test_a_sessions_earlier_answer_drafts_alone_or_with_the_callers() -> None:
         {"session": "s", "tenant": "t", "beam": 2},
     ]
     assert [door.admit(submit(grown, **fields), 4, 1.0).draft for fields in none] == [()] * 4
+
+
+def test_a_bias_leans_on_the_sessions_answer_to_the_most_similar_source() -> None:
+    sessions = Sessions(SessionLimits())
+    door = Door(budget_ms_max=60_000.0, count_draft=lambda _: None, sessions=sessions)
+    door.open([model(slots=8, beam=4)])
+    first = submit((5, 6, EOS), session="s", bias=0.3)
+    spec = door.admit(first, 1, 0.0)
+    assert (spec.bias, spec.toward, spec.width) == (0.0, (), 1), "nothing to lean on, but no beam either"
+    sessions.remember(question_of(first, spec), (7, 8), 0.0)
+    grown = door.admit(submit((5, 6, 9, EOS), session="s", bias=0.3), 2, 0.0)
+    assert (grown.bias, grown.toward, grown.draft) == (0.3, (7, 8), (7, 8))
+    for other in ({"session": "t", "bias": 0.3}, {"session": "s"}, {"bias": 0.3}):
+        spec = door.admit(submit((5, 6, 9, EOS), **other), 3, 0.0)
+        assert (spec.bias, spec.toward) == (0.0, ())
+
+
+def test_what_was_decoded_in_another_way_does_not_answer() -> None:
+    sessions = Sessions(SessionLimits())
+    door = Door(budget_ms_max=60_000.0, count_draft=lambda _: None, sessions=sessions)
+    door.open([model(slots=8)])
+    asked = submit((5, 6, EOS), session="s", bias=0.3)
+    sessions.remember(question_of(asked, door.admit(asked, 1, 0.0)), (7, 8), 0.0)
+    for fields, answer in (({"bias": 0.3}, (7, 8)), ({}, None), ({"beam": 2}, None), ({"length_penalty": 0.5}, None)):
+        again = submit((5, 6, EOS), session="s", **fields)
+        assert sessions.answer(question_of(again, door.admit(again, 2, 0.0)), 0.0) == answer
 
 
 def test_the_answer_of_an_older_version_drafts_the_same_source_of_the_same_tenant() -> None:
