@@ -17,7 +17,12 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
     "decode_step": (),
     "regions": ("share_fastest", "flaps_after_recovery", "failed_requests", "crowd_lost_ms", "decision_us"),
     "steer": ("steered_share", "ranked_share", "decision_us"),
-    "draft_verify": ("drafted_passes_over_greedy", "captions_passes_over_scratch"),
+    "draft_verify": (
+        "drafted_passes_over_greedy",
+        "captions_passes_over_scratch",
+        "captions_plain_passes_over_scratch",
+    ),
+    "stability": ("default_erasure_over_plain", "default_final_bleu_lost"),
 }
 
 

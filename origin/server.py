@@ -26,7 +26,7 @@ from nearsay.wire.messages import Finished, FinishReason, Submit, Tokens, length
 from origin.core.past_answers import PastAnswers
 from origin.core.plan import Effect, Ended, Produced, Refused
 from origin.core.sequence import Ending, Spec
-from origin.core.sessions import Sessions
+from origin.core.sessions import Sessions, SessionUse
 from origin.door import Door, past_key, question_of
 
 # reason -> the error that a caller gets instead of an answer
@@ -94,6 +94,7 @@ class OriginServer:
         self._callers: dict[int, _Caller] = {}
         self.draft_tokens = 0  # verified since the start
         self.draft_tokens_accepted = 0
+        self.session_use = SessionUse()
 
     def __len__(self) -> int:
         """Callers waiting now."""
@@ -152,6 +153,9 @@ class OriginServer:
         if ids is None:
             return None
         self._metrics.count("sequences", reason="session")
+        self.session_use.segments += 1
+        self.session_use.segments_reused += 1
+        self.session_use.plain_passes += len(ids) + 1
         accounted_ms = (self._clock() - spec.arrived) * 1e3
         return Finished(pack_ids(ids), "stop", spec.model, {}, accounted_ms, bias=spec.bias)
 
@@ -160,6 +164,13 @@ class OriginServer:
             return
         if self.sessions is not None and submit.session:
             self.sessions.remember(question_of(submit, spec), end.ids, self._clock(), spec.caller_draft)
+            use = self.session_use
+            use.segments += 1
+            use.passes += end.steps
+            use.plain_passes += len(end.ids) + 1
+            use.draft_tokens += end.draft_tokens
+            use.draft_tokens_accepted += end.draft_accepted
+            use.leaning += spec.bias > 0.0
         if self.past is not None:
             self.past.remember(past_key(submit, spec), end.ids)
 

@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from torch import Tensor
-
 REACH = (0, 4, 8, 16)
 """Ids proposed after so many last ids that match the draft; all the rest after more. A chance match costs little then.
 Measured on newstest2014 with our en-de student: 1 % more passes than proposing all at once, 20 % fewer ids read."""
@@ -33,13 +31,8 @@ class Accepted(NamedTuple):
     bonus: int
 
 
-def accept(draft_ids: Sequence[int], logits: Tensor) -> Accepted:
-    """draft_ids: k ids without `</s>`. logits [>= k + 1, V]: row i is what `verify` gave before draft id i."""
-    return accept_chosen(draft_ids, logits[: len(draft_ids) + 1].argmax(-1).tolist())
-
-
 def accept_chosen(draft_ids: Sequence[int], chosen_ids: Sequence[int]) -> Accepted:
-    """As `accept`, given the k + 1 ids that the model chose, so that a batch needs one argmax and one copy."""
+    """draft_ids: k ids without `</s>`. chosen_ids: what the model chose before each of them, and after the last."""
     length = 0
     while length < len(draft_ids) and draft_ids[length] == chosen_ids[length]:
         length += 1

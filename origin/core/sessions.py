@@ -67,6 +67,23 @@ class Question(msgspec.Struct, frozen=True):
     source: tuple[int, ...]
 
 
+class SessionUse(msgspec.Struct):
+    """What sessions have been good for since the start.
+
+    segments: answered in one, segments_reused of them without decoding. passes: decoder passes they took; plain_passes:
+    what plain decoding of each would have taken. draft_tokens, draft_tokens_accepted: verified ids, and those that
+    stood. leaning: decoded with a bias.
+    """
+
+    segments: int = 0
+    segments_reused: int = 0
+    passes: int = 0
+    plain_passes: int = 0
+    draft_tokens: int = 0
+    draft_tokens_accepted: int = 0
+    leaning: int = 0
+
+
 class _Answer:
     """All ids packed: a tuple of ints takes ten times the room. draft: the caller's own, for `Earlier`."""
 

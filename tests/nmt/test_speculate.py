@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from nearsay.nmt.config import START
 from nearsay.nmt.decoding import best_ids, greedy, start
-from nearsay.nmt.speculate import FRUITLESS_MAX, Accepted, Draft, accept, accept_chosen
+from nearsay.nmt.speculate import FRUITLESS_MAX, Draft, accept_chosen
 from tests.nmt.tiny import VARIANTS, sources, tiny_model
 
 IDS = st.lists(st.integers(0, 5), max_size=8)
@@ -19,13 +19,6 @@ def test_longest_agreeing_prefix_and_the_next_choice(draft: list[int], chosen: l
     length, bonus = accept_chosen(draft, chosen)
     assert draft[:length] == chosen[:length] and bonus == chosen[length]
     assert length == len(draft) or draft[length] != chosen[length]
-
-
-def test_logits() -> None:
-    logits = torch.nn.functional.one_hot(torch.tensor([4, 2, 3, 1]), 6).float()
-    assert accept([4, 2, 5], logits) == Accepted(2, 3)
-    assert accept([4, 2, 3], logits) == Accepted(3, 1)
-    assert accept([], logits) == Accepted(0, 4)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
