@@ -17,7 +17,7 @@ from .test_request import refused, valid
 
 def test_what_is_asked_for_travels_on() -> None:
     asked = valid(session="s", stability={"bias": 0.3, "mask": 2}, length_penalty=0.8, alignment=True)
-    message = asked.message(request_id="r", budget_ms=1.0, attempt=1, attempts_left=0, traceparent="")
+    message = asked.message(request_id="r", budget_ms=1.0, attempt=1, attempts_left=0, traceparent="", tenant="")
     assert message.stability == Stability(0.3, 2) and message.decoding == Decoding(0, 0.8, 0, True)
     assert valid(beam=8, alternatives=8).decoding == Decoding(8, None, 8)
     assert valid(stability={"mask": 1}).stability == Stability(None, 1)
