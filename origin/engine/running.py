@@ -75,7 +75,7 @@ class Greedy:
         follows = self._toward[: len(ids)] == tuple(ids)
         self._toward = self._toward[len(ids) :] if follows else ()
         if self._draft is not None:
-            self._draft.settle(len(draft), accepted)
+            self._draft.settle(chosen[known : known + len(draft)], accepted)
         if self.log_prob is not None:
             self.log_prob += sum(log_probs[known : known + accepted + 1])
         outcome = Outcome(
