@@ -24,6 +24,7 @@ from nearsay.runtime.metrics import Metrics
 from nearsay.runtime.tasks import Tasks
 from nearsay.wire.errors import DeadlineExceeded, InvalidRequest, Overloaded
 from nearsay.wire.messages import Translate, Translated, TranslatedText, Update
+from nearsay.wire.options import valid_decoding, valid_stability
 
 Emit = Callable[[Update], None]
 LONG_RETRY_MS = 1000.0  # about what a long text takes
@@ -104,6 +105,7 @@ class Pipeline:
             raise InvalidRequest(code="detection_unavailable")
         if not request.texts:
             raise InvalidRequest(code="empty_text")
+        valid_decoding(request.decoding, request.tier, valid_stability(request.stability, request.session))
         if len(request.texts) > self._limits.texts_max:
             raise InvalidRequest(f"at most {self._limits.texts_max} texts", code="text_too_long")
         if sum(map(len, request.texts)) > self._limits.characters_max:

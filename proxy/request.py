@@ -18,11 +18,11 @@ from nearsay.wire.errors import InvalidRequest
 from nearsay.wire.harmless import harmless_id as harmless_id
 from nearsay.wire.harmless import harmless_trace as harmless_trace
 from nearsay.wire.messages import Decoding, Priority, Stability, Tier, Translate
+from nearsay.wire.options import valid_decoding, valid_stability
 from proxy.core.catalogue import Catalogue
 from proxy.core.endpoint import pair_name
 from proxy.core.fleet import Features
 from proxy.core.limits import RequestLimits
-from proxy.core.options import valid_decoding, valid_stability
 
 # An escape of half a surrogate pair may be in there: orjson refuses it without saying in which string.
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")

@@ -34,7 +34,7 @@ def pass_tokens(model: Seq2Seq, cache: SlotCache, clock: Clock) -> float:
 
     # In turns, so that a busy moment spoils both or neither: a wrong answer would switch drafts off for good.
     rounds = [(seconds(1), seconds(many)) for _ in range(TIMES)]
-    one, all_of_them = (min(each) for each in zip(*rounds, strict=True))
+    one, all_of_them = min(short for short, _ in rounds), min(long for _, long in rounds)
     token_s = (all_of_them - one) / max(many - 1, 1)
     if not 0.0 < token_s < one:
         return PASS_TOKENS

@@ -1,4 +1,4 @@
-"""How a request wants its texts decoded: what it may ask for together, and within which bounds.
+"""How a request wants its texts decoded: what it may ask for together, and within which bounds, at every door.
 
 Decides: which options are refused. Must not know: bodies, links, models.
 Invariant: what comes out is None where it says nothing more than the defaults.
