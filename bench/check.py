@@ -29,7 +29,12 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
     ),
     "mixed_load": ("origin_p99_ratio", "origin_batch_ratio", "edge_p99_ratio", "edge_batch_ratio"),
     "stages": ("edge_unaccounted_p95", "origin_unaccounted_p95"),
-    "draft_verify": ("drafted_passes_over_greedy", "captions_passes_over_scratch"),
+    "draft_verify": (
+        "drafted_passes_over_greedy",
+        "captions_passes_over_scratch",
+        "captions_plain_passes_over_scratch",
+    ),
+    "stability": ("default_erasure_over_plain", "default_final_bleu_lost"),
 }
 
 

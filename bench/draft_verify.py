@@ -1,140 +1,77 @@
 """Case draft_verify: decoder passes that drafts save, on real sentences, one at a time, with the real engine.
 
-Two sources of drafts: the edge's own student translates the sentence first; and a session's previous answer, while a
-sentence is typed word by word. The yardstick is the same engine without drafts, whose passes are plain greedy's steps.
-Every drafted answer must have the plain one's ids. Passes don't depend on the machine; times do, and are notes.
+Drafts of the edge's own student, and what a session adds to them while a sentence is typed word by word. The yardstick
+is the same engine without drafts, whose passes are plain greedy's steps: every drafted answer must have its ids.
+A session's growing sentence leans on its last answer (edge_worker/core/stability.py); that changes ids, so there the
+yardstick leans, too. Passes don't depend on the machine; times do, and are notes.
 """
 
 from __future__ import annotations
 
 import argparse
-import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
+from bench.one_origin import SOURCE, TARGET, Origin, Student, growing
 from bench.report import Measure, Note, write_result
-from bench.sentences import sentences
-from nearsay.text.engine import LocalEngine, LocalInput, open_engine
+from bench.sentences import dev_pairs, one_sentence, sentences
+from edge_worker.core.segment_limits import SegmentLimits
+from edge_worker.core.segmenter import segment
 from nearsay.text.registry import Registry
-from nearsay.text.vocab import Vocab
-from nearsay.wire.messages import ModelInfo, Submit, pack_ids
-from origin.core.plan import Ended
-from origin.core.scheduler import Limits, Scheduler
-from origin.core.sequence import Ending
-from origin.core.sessions import SessionLimits, Sessions
-from origin.door import Door, question_of
-from origin.engine.torch_engine import TorchEngine, TorchOptions
 
-SOURCE, TARGET = "en", "de"  # drafts of en-pt come from the same weights: they would flatter
 DRAFTED_FLOOR, DRAFTED_TARGET = 0.55, 0.4
 CAPTIONS_FLOOR, CAPTIONS_TARGET = 0.5, 0.3
-WORDS_MIN = 6
-ENDS_WITHIN = re.compile(r"[.?!].*\w")  # several sentences are several segments
-FOREVER_MS = 1e9
+WORDS_MIN, WORDS_MAX = 6, 40
+BIAS = SegmentLimits().session_bias
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--corpora", type=Path, help="folder with tatoeba/; without it our own sentences")
+    parser.add_argument("--corpora", type=Path, help="folder with tatoeba/ and docs/; without it our own sentences")
     parser.add_argument("--models", type=Path, action="append", help="look for models here first")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--draft-sentences", type=int, default=1000)
     parser.add_argument("--caption-sentences", type=int, default=60)
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """ending, and seconds from the request to it."""
-
-    ending: Ending
-    seconds: float
-
-
-class Origin:
-    """Door, sessions, scheduler and engine of an origin, without links and threads."""
-
-    def __init__(self, registry: Registry, threads: int) -> None:
-        entry = registry.find(SOURCE, TARGET, "origin")
-        assert entry is not None, f"no origin model for {SOURCE}-{TARGET}"
-        engine = TorchEngine([entry], TorchOptions(threads=threads, slots=8), clock=time.perf_counter)
-        models = engine.load()
-        self.info: ModelInfo = models[0].info
-        self.vocab = Vocab.load(entry.src_vocab)
-        self._engine = engine
-        self._scheduler = Scheduler(models, Limits())
-        self._sessions = Sessions(SessionLimits())
-        self._door = Door(budget_ms_max=FOREVER_MS, count_draft=lambda _: None, sessions=self._sessions)
-        self._door.open(models)
-        self._count = 0
-
-    def translate(self, text: str, draft: Sequence[int] = (), session: str = "") -> Answer:
-        """One sentence, alone."""
-        self._count += 1
-        now = time.perf_counter()
-        submit = Submit(
-            request_id="",
-            model=self.info.name,
-            src_vocab_hash=self.info.src_vocab_hash,
-            trg_vocab_hash=self.info.trg_vocab_hash,
-            src_ids=pack_ids([*self.vocab.encode(text), self.vocab.eos_id]),
-            prefix_ids=self.info.prefix_ids,
-            draft_ids=pack_ids(draft),
-            budget_ms=FOREVER_MS,
-            session=session,
-            tenant=str(self._count),  # so that no encoder output is reused
-        )
-        if session:
-            submit = msgspec.structs.replace(submit, tenant="")
-        spec = self._door.admit(submit, self._count, now)
-        assert not self._scheduler.submit(spec, now)
-        while True:
-            result = self._engine.run(self._scheduler.plan(now))
-            for effect in self._scheduler.apply(result, now):
-                if isinstance(effect, Ended):
-                    seconds = time.perf_counter() - now
-                    if session:
-                        self._sessions.remember(question_of(submit, spec), effect.ending.ids, now)
-                    return Answer(effect.ending, seconds)
-
-
 def main(options: argparse.Namespace) -> Path:
     """The result's path."""
     registry = Registry.discover(options.models)
-    origin = Origin(registry, options.threads)
+    origin, student = Origin(registry, options.threads), Student(registry, options.threads)
     texts, source = sentences(options.corpora, f"{SOURCE}-{TARGET}", options.draft_sentences)
     texts = list(dict.fromkeys(texts))
-    passes, notes = _drafted(origin, registry, options.threads, texts)
-    captions, more = _captions(origin, registry, options.threads, texts, options.caption_sentences)
-    measures = (
+    passes, notes = _drafted(origin, student, texts)
+    captions = _captions(origin, student, texts, options.caption_sentences)
+    measures = [
         Measure("drafted_passes_over_greedy", passes, "", DRAFTED_FLOOR, DRAFTED_TARGET, "lower"),
-        Measure("captions_passes_over_scratch", captions, "", CAPTIONS_FLOOR, CAPTIONS_TARGET, "lower"),
-    )
-    return write_result("draft_verify", measures, {"sentences": source, "threads": options.threads, **notes, **more})
+        *captions.measures(""),
+    ]
+    notes |= captions.notes("captions")
+    if options.corpora is not None:
+        docs = [pair[0] for pair in dev_pairs(options.corpora, "docs", f"{SOURCE}-{TARGET}")]
+        longer = _captions(origin, student, docs, options.caption_sentences // 2)
+        measures += longer.measures("docs_")
+        notes |= longer.notes("docs_captions")
+    student.close()
+    return write_result("draft_verify", measures, {"sentences": source, "threads": options.threads, **notes})
 
 
-def _student(registry: Registry, threads: int) -> LocalEngine:
-    entry = registry.find(SOURCE, TARGET, "edge")
-    assert entry is not None, f"no edge model for {SOURCE}-{TARGET}"
-    return open_engine(entry, device="cpu", threads=threads)
-
-
-def _drafted(origin: Origin, registry: Registry, threads: int, texts: Sequence[str]) -> tuple[float, dict[str, Note]]:
-    engine = _student(registry, threads)
+def _drafted(origin: Origin, student: Student, texts: Sequence[str]) -> tuple[float, dict[str, Note]]:
     steps = passes = fed = differing = 0
     plain_s = drafted_s = draft_s = 0.0
     for text in texts:
         began = time.perf_counter()
-        (draft,) = engine.translate([LocalInput(text, tuple(origin.vocab.encode(text)))])
+        draft = student.ids(text, origin.vocab.encode(text))
         draft_s += time.perf_counter() - began
-        plain, drafted = origin.translate(text), origin.translate(text, draft.ids)
+        plain, drafted = origin.translate(text), origin.translate(text, draft)
         steps += plain.ending.steps
         passes += drafted.ending.steps
         fed += drafted.ending.steps + drafted.ending.draft_tokens
         differing += plain.ending.ids != drafted.ending.ids
         plain_s += plain.seconds
         drafted_s += drafted.seconds
-    engine.close()
     return passes / steps, {
         "drafted_sentences": len(texts),
         "drafted_differing": differing,
@@ -144,37 +81,66 @@ def _drafted(origin: Origin, registry: Registry, threads: int, texts: Sequence[s
     }
 
 
-def _captions(
-    origin: Origin, registry: Registry, threads: int, texts: Sequence[str], count: int
-) -> tuple[float, dict[str, Note]]:
-    """From the session alone; with the student's drafts too is a note."""
-    student = _student(registry, threads)
-    steps = passes = with_student = differing = requests = 0
-    plain_s = ours_s = 0.0
-    typed = [text for text in texts if len(text.split()) >= WORDS_MIN and not ENDS_WITHIN.search(text)][:count]
-    for number, text in enumerate(typed):
-        for prefix in _growing(text):
-            plain, ours = origin.translate(prefix), origin.translate(prefix, session=f"caption {number}")
-            (draft,) = student.translate([LocalInput(prefix, tuple(origin.vocab.encode(prefix)))])
-            both = origin.translate(prefix, draft.ids, session=f"drafted caption {number}")
-            requests += 1
-            with_student += both.ending.steps
-            steps += plain.ending.steps
-            passes += ours.ending.steps
-            differing += (plain.ending.ids != ours.ending.ids) + (plain.ending.ids != both.ending.ids)
-            plain_s += plain.seconds
-            ours_s += ours.seconds
-    student.close()
-    return passes / steps, {
-        "caption_sentences": len(typed),
-        "caption_requests": requests,
-        "captions_differing": differing,
-        "captions_with_edge_drafts_over_scratch": round(with_student / steps, 3),
-        "captions_encode_and_decode_plain_over_ours": round(plain_s / ours_s, 3),
-    }
+class Way(msgspec.Struct):
+    """One way of translating captions, beside its yardstick. fed: ids read; differing: answers with other ids."""
+
+    steps: int = 0
+    passes: int = 0
+    fed: int = 0
+    differing: int = 0
+    yardstick_s: float = 0.0
+    seconds: float = 0.0
 
 
-def _growing(text: str) -> Iterator[str]:
-    words = text.split()
-    for end in range(1, len(words) + 1):
-        yield " ".join(words[:end])
+class Captions(msgspec.Struct):
+    """plain: exactly plain greedy's ids. leaning: as a session is served. alone: plain, and without the student."""
+
+    plain: Way
+    leaning: Way
+    alone: Way
+    sentences: int = 0
+    requests: int = 0
+
+    def measures(self, prefix: str) -> list[Measure]:
+        """The product's way, and the one whose ids are plain greedy's."""
+        ways = {"captions_passes_over_scratch": self.leaning, "captions_plain_passes_over_scratch": self.plain}
+        return [
+            Measure(prefix + name, way.passes / way.steps, "", CAPTIONS_FLOOR, CAPTIONS_TARGET, "lower")
+            for name, way in ways.items()
+        ]
+
+    def notes(self, prefix: str) -> dict[str, Note]:
+        """Counts and times."""
+        found: dict[str, Note] = {f"{prefix}_sentences": self.sentences, f"{prefix}_requests": self.requests}
+        for name, way in (("leaning", self.leaning), ("plain", self.plain), ("alone", self.alone)):
+            found[f"{prefix}_{name}_passes_over_scratch"] = round(way.passes / way.steps, 4)
+            found[f"{prefix}_{name}_fed_over_scratch"] = round(way.fed / way.steps, 3)
+            found[f"{prefix}_{name}_differing"] = way.differing
+            found[f"{prefix}_{name}_encode_and_decode_scratch_over_ours"] = round(way.yardstick_s / way.seconds, 3)
+        return found
+
+
+def _captions(origin: Origin, student: Student, texts: Sequence[str], count: int) -> Captions:
+    found = Captions(Way(), Way(), Way())
+    for text in [text for text in texts if one_sentence(text, WORDS_MIN, WORDS_MAX)][:count]:
+        found.sentences += 1
+        for prefix in growing(text):
+            draft = student.ids(prefix, origin.vocab.encode(prefix))
+            bias = BIAS if segment(prefix, SOURCE).segments[-1].growing else 0.0
+            number = f"{id(texts)} {found.sentences}"
+            _count(origin, found.plain, prefix, draft, f"plain {number}")
+            _count(origin, found.leaning, prefix, draft, f"leaning {number}", bias)
+            _count(origin, found.alone, prefix, (), f"alone {number}")
+            found.requests += 1
+    return found
+
+
+def _count(origin: Origin, way: Way, text: str, draft: Sequence[int], session: str, bias: float = 0.0) -> None:
+    scratch = origin.translate(text, session=session, bias=bias, drafts=False)
+    ours = origin.translate(text, draft, session=session, bias=bias)
+    way.steps += scratch.ending.steps
+    way.passes += ours.ending.steps
+    way.fed += ours.ending.steps + ours.ending.draft_tokens
+    way.differing += scratch.ending.ids != ours.ending.ids
+    way.yardstick_s += scratch.seconds
+    way.seconds += ours.seconds

@@ -7,9 +7,9 @@ from pathlib import Path
 from edge_worker.core.batcher import BatchLimits
 from edge_worker.core.coalesce import CoalesceLimits
 from edge_worker.core.placement import Policy
+from edge_worker.core.segment_limits import SegmentLimits
 from edge_worker.guests import GuestLimits
 from edge_worker.pipeline import RequestLimits
-from edge_worker.segment_run import SegmentLimits
 from nearsay.runtime.config import Port, ServiceConfig
 from nearsay.runtime.link import LinkLimits
 from nearsay.text.engine import Device

@@ -11,6 +11,7 @@ import msgspec
 from nearsay.runtime.clock import Clock
 from nearsay.runtime.link import Peer, Stream
 from nearsay.traffic.picker import pick
+from nearsay.traffic.rendezvous import key_of, ranked
 from nearsay.wire.errors import DeadlineExceeded, InternalError, LinkLost, Unavailable
 from nearsay.wire.messages import Finished, ModelInfo, Submit, Tokens, unpack_ids
 
@@ -77,7 +78,7 @@ class OriginClient:
         tried: set[Peer] = set()
         lost: Unavailable = Unavailable("no origin with this model can be reached", code="origin_unavailable")
         for attempt in range(1, ATTEMPTS_MAX + 1):
-            peer = self._pick(submit.model, tried)
+            peer = self._pick(submit, tried)
             if peer is None:
                 break
             tried.add(peer)
@@ -98,11 +99,14 @@ class OriginClient:
                 stream.cancel()  # no effect on a stream that has ended
         raise lost
 
-    def _pick(self, model: str, tried: set[Peer]) -> Peer | None:
-        """Of two replicas drawn at random, the one with less to do."""
-        peers = [peer for peer in self.peers if peer not in tried and self._serves(peer, model)]
+    def _pick(self, submit: Submit, tried: set[Peer]) -> Peer | None:
+        """Of two replicas drawn at random, the one with less to do; a session's always the same, which remembers it."""
+        peers = [peer for peer in self.peers if peer not in tried and self._serves(peer, submit.model)]
         if not peers:
             return None
+        if submit.session:
+            order = ranked(key_of(submit.tenant, submit.session), [key_of(peer.url) for peer in peers])
+            return peers[order[0]]
         return peers[pick(len(peers), lambda index: _load(peers[index]), self._rng.randrange)]
 
     def _serves(self, peer: Peer, model: str) -> bool:

@@ -38,4 +38,6 @@ def merged(parts: Sequence[Segment], pieces: Sequence[Piece]) -> Piece:
     """The parts' translations as the segment's: of the origin when any part is, degraded when any part is."""
     best = next((piece for piece in reversed(pieces) if piece.tier == "origin"), pieces[-1])
     degraded = next((piece.degraded for piece in pieces if piece.degraded), "")
-    return msgspec.structs.replace(best, text=glued(parts, [piece.text for piece in pieces]), degraded=degraded)
+    text = glued(parts, [piece.text for piece in pieces])
+    # What a part has beside its text is of no use to the whole: spans would lie elsewhere, ranks mean nothing.
+    return Piece(text, best.kind, best.tier, best.model, degraded, bias=pieces[-1].bias)

@@ -13,11 +13,13 @@ from edge_worker.core.join import Join, Piece
 from edge_worker.core.laps import Laps
 from edge_worker.core.placement import Policy
 from edge_worker.core.resume import resume
+from edge_worker.core.segment_limits import SegmentLimits
 from edge_worker.core.segmenter import Segmented, segment
+from edge_worker.core.stability import masked
 from edge_worker.engine_thread import Run
 from edge_worker.models import Models
 from edge_worker.origin_client import OriginClient
-from edge_worker.segment_run import SegmentLimits, SegmentRuns
+from edge_worker.segment_run import SegmentRuns
 from edge_worker.shared_runs import SharedRuns
 from edge_worker.together import together
 from nearsay.runtime.clock import Clock
@@ -25,6 +27,7 @@ from nearsay.runtime.metrics import Metrics
 from nearsay.runtime.tasks import Tasks
 from nearsay.wire.errors import DeadlineExceeded, InvalidRequest, Overloaded
 from nearsay.wire.messages import Translate, Translated, TranslatedText, Update
+from nearsay.wire.options import valid_decoding, valid_stability
 
 Emit = Callable[[Update], None]
 LONG_RETRY_MS = 1000.0  # about what a long text takes
@@ -97,7 +100,7 @@ class Pipeline:
             if (request.done or request.models) and not resume(joins, request, pair.models) and emit is not None:
                 emit(Update(0, 0, 0, "restart", ""))
             laps.lap("segment", self._clock())
-            laps = await self._run(joins, runs, laps, emit)
+            laps = await self._run([_Part(request, join, emit) for join in joins], runs, laps)
             texts = tuple(_answer(join, request) for join in joins)
         ended = self._clock()
         laps.lap("join", ended)
@@ -111,6 +114,7 @@ class Pipeline:
             raise InvalidRequest(code="detection_unavailable")
         if not request.texts:
             raise InvalidRequest(code="empty_text")
+        valid_decoding(request.decoding, request.tier, valid_stability(request.stability, request.session))
         if len(request.texts) > self._limits.texts_max:
             raise InvalidRequest(f"at most {self._limits.texts_max} texts", code="text_too_long")
         if sum(map(len, request.texts)) > self._limits.characters_max:
@@ -133,23 +137,24 @@ class Pipeline:
             return segment(text, language)
         return await self._offload(lambda: segment(text, language))
 
-    async def _run(self, joins: list[Join], runs: SegmentRuns, laps: Laps, emit: Emit | None) -> Laps:
+    async def _run(self, parts: list[_Part], runs: SegmentRuns, laps: Laps) -> Laps:
         """Run every segment; the laps of the one that finished last."""
-        work = [(join, index) for join in joins for index in join.left()]
+        work = [(part, index) for part in parts for index in part.join.left()]
         if not work:
             return laps
         if len(work) == 1:  # the common case pays for no task
-            await _run_one(runs, *work[0], laps, emit)
+            part, index = work[0]
+            await part.run(runs, index, laps)
             return laps
         left = iter(work)
         latest = laps
 
         async def worker() -> None:
             nonlocal latest
-            for join, index in left:
+            for part, index in left:
                 fork = laps.fork()
                 fork.lap("edge_queue", self._clock())
-                await _run_one(runs, join, index, fork, emit)
+                await part.run(runs, index, fork)
                 if fork.last >= latest.last:
                     latest = fork
                 await asyncio.sleep(0)  # segments that wait for nothing must not keep the loop
@@ -159,17 +164,24 @@ class Pipeline:
         return latest
 
 
-async def _run_one(runs: SegmentRuns, join: Join, index: int, laps: Laps, emit: Emit | None) -> None:
-    show = partial(_show, join, index, emit) if emit is not None else None
-    piece = await runs.translate(join.segments[index], laps, show)
-    _show(join, index, emit, piece)
+class _Part:
+    """One text of a request, and whoever is shown its segments."""
 
+    def __init__(self, request: Translate, join: Join, emit: Emit | None) -> None:
+        self.join = join
+        self._request = request
+        self._emit = emit
 
-def _show(join: Join, index: int, emit: Emit | None, piece: Piece) -> None:
-    updates = join.add(index, piece)
-    if emit is not None:
-        for update in updates:
-            emit(update)
+    async def run(self, runs: SegmentRuns, index: int, laps: Laps) -> None:
+        """Translate one segment and show its states."""
+        show = partial(self._show, index) if self._emit is not None else None
+        self._show(index, await runs.translate(self.join.segments[index], laps, show))
+
+    def _show(self, index: int, piece: Piece) -> None:
+        updates = self.join.add(index, masked(self._request, self.join.segments[index], piece))
+        if self._emit is not None:
+            for update in updates:
+                self._emit(update)
 
 
 def _answer(join: Join, request: Translate) -> TranslatedText:
@@ -185,4 +197,8 @@ def _answer(join: Join, request: Translate) -> TranslatedText:
         segments=join.segment_texts() if request.segments else (),
         degraded=bool(degraded),
         degraded_reason=degraded,
+        bias=pieces[-1].bias if pieces else 0.0,
+        masked=pieces[-1].masked if pieces else 0,
+        alternatives=join.alternatives(),
+        alignment=join.alignment(),
     )

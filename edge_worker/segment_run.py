@@ -14,13 +14,15 @@ from edge_worker.core.fair_queue import Share
 from edge_worker.core.join import Piece
 from edge_worker.core.laps import Laps
 from edge_worker.core.placement import Facts, Policy, place
+from edge_worker.core.segment_limits import SegmentLimits
 from edge_worker.core.segmenter import Segment, split_long
+from edge_worker.core.stability import bias_of
 from edge_worker.lane import LocalAnswer
 from edge_worker.models import STALE, Local, Models, Pair
 from edge_worker.origin_client import OriginClient
 from edge_worker.parts import Show, merged, shows_of_parts
 from edge_worker.shared_runs import Listen, SharedRuns
-from edge_worker.submission import decoded, growing, submission
+from edge_worker.submission import answered, equal, growing, submission
 from edge_worker.together import together
 from nearsay.runtime.clock import Clock
 from nearsay.runtime.metrics import Metrics
@@ -33,13 +35,11 @@ from nearsay.wire.messages import Finished, Translate
 SPLIT_TOKENS_MIN = 8  # a piece this short that still overruns its target is a loop: its source stands instead
 
 
-class SegmentLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds of one segment."""
+class Drafted(msgspec.Struct, frozen=True):
+    """Our answer, and its ids as the origin's model has them."""
 
-    source_tokens_max: int = 128  # longer segments are split; students are trained on sentences
-    target_tokens_max: int = 256
-    fallback_reserve_ms: float = 100.0  # kept back from an origin's budget, so that the edge can still answer
-    fallback_share_max: float = 0.25  # but at most this share of it
+    piece: Piece
+    ids: Sequence[int]
 
 
 class SegmentRuns:
@@ -110,6 +110,7 @@ class SegmentRuns:
             local_ms=self._expected_ms(len(ids)) if self._request.tier == "auto" else 0.0,
             origin=pair.origin_state,
             budget_ms=(self._deadline - now) * 1000.0,
+            far="session" if self._request.session else "decoding" if self._request.decoding else "",
         )
         placement = place(facts, self._policy)
         self._metrics.count("placed", place=placement.place, reason=placement.reason)
@@ -153,18 +154,33 @@ class SegmentRuns:
     # ---- far away ----------------------------------------------------------------------------------------------------
 
     async def _far(self, segment: Segment, ids: Sequence[int], laps: Laps, show: Show | None) -> Piece:
-        """The origin's translation; ours, labelled, when it can't answer and the request doesn't insist on it."""
+        """The origin's translation; ours, labelled, when it can't answer and the request doesn't insist on it.
+
+        In a session the origin gets our draft, too: it costs milliseconds here and, with what the session said before,
+        saves two thirds of the passes there.
+        """
+        drafted = await self._draft(segment, ids, laps) if self._hints(len(ids)) else None
         try:
-            return await self._origin(segment, ids, laps, show if self._request.tier != "refine" else None)
+            shown = show if self._request.tier != "refine" else None
+            return await self._origin(segment, ids, laps, shown, drafted.ids if drafted else ())
         except NearsayError as error:
             if self._request.tier == "origin" or self._pair.local is None or self._final(error):
                 raise
             laps.lap("origin_link", self._clock())
+            if drafted:
+                return msgspec.structs.replace(drafted.piece, degraded=error.code)
             return await self._local(segment, ids, laps, error.code)
 
     def _final(self, error: NearsayError) -> bool:
         """An error that an answer of ours doesn't mend: nobody is there, or the origin is to be asked again first."""
         return isinstance(error, Cancelled) or (error.code in STALE and not self._again)
+
+    def _hints(self, tokens: int) -> bool:
+        """Whether a segment that goes to an origin alone takes a draft of ours along."""
+        interactive = self._request.session and self._request.priority == "interactive"
+        if not interactive or self._pair.local is None or not self._wants_draft():
+            return False
+        return self._expected_ms(tokens) <= self._limits.draft_ms_max
 
     async def _origin(
         self, segment: Segment, ids: Sequence[int], laps: Laps, show: Show | None, draft: Sequence[int] = ()
@@ -174,22 +190,28 @@ class SegmentRuns:
             raise Unavailable(code="origin_unavailable")
         if model.source is not self._vocab():
             ids = model.source.encode(segment.plain)
-        submit = submission(self._request, model, ids, draft, self._limits.target_tokens_max)
+        submit = submission(
+            self._request,
+            model,
+            ids,
+            draft,
+            target_tokens_max=self._limits.target_tokens_max,
+            bias=bias_of(self._request, segment, self._limits.session_bias),
+        )
+
+        grow = growing(model, show) if show is not None else None
 
         def begin(publish: Listen) -> asyncio.Future[Finished]:
-            on_ids = publish if show is not None else None
-            work = self._origins.submit(submit, deadline=self._origin_deadline(), on_ids=on_ids)
+            work = self._origins.submit(submit, deadline=self._origin_deadline(), on_ids=publish if grow else None)
             return self._shared.spawn(work, name="segment at an origin")
 
-        # A draft changes no id, so it is no part of the key; a session's state is its own.
-        key = submit.tenant, submit.priority, submit.model, submit.src_ids, submit.session, show is not None
         async with self._permits:
             laps.lap("edge_queue", self._clock())
-            finished = await self._shared.run(key, self._who, begin, growing(model, show) if show is not None else None)
+            finished = await self._shared.run((equal(submit), grow is not None), self._who, begin, grow)
         laps.far("origin_link", finished.accounted_ms, finished.stages_ms, self._clock())
         if finished.finish_reason == "length":
             return await self._halve(segment, laps)
-        piece = Piece(decoded(finished, model), "segment", "origin", finished.model)
+        piece = answered(finished, model, segment, ids)
         laps.lap("detokenise", self._clock())
         return piece
 
@@ -197,8 +219,7 @@ class SegmentRuns:
         """An origin gets all the time there is, less what the edge needs to answer in its place."""
         if self._request.tier == "origin" or self._pair.local is None:
             return self._deadline
-        share_s = self._limits.fallback_share_max * (self._deadline - self._clock())
-        return self._deadline - min(self._limits.fallback_reserve_ms / 1000.0, share_s)
+        return self._deadline - self._limits.fallback_reserve_s(self._deadline - self._clock())
 
     # ---- both --------------------------------------------------------------------------------------------------------
 
@@ -207,40 +228,44 @@ class SegmentRuns:
 
         Where the origin wants drafts to verify, it waits for ours; elsewhere both run side by side.
         """
-        local, origin = self._pair.local, self._pair.origin
-        assert local is not None and origin is not None
-        drafts: list[Piece] = []
-        wanted = self._wants_draft()
-
-        async def draft(laps: Laps) -> tuple[int, ...]:
-            try:
-                output = await self._run(local, segment, ids, laps)
-            except NearsayError:
-                return ()  # no draft: the origin answers without
-            if output.truncated:
-                return ()
-            drafts.append(self._piece(local, output, laps))
-            if show is not None:
-                show(msgspec.structs.replace(drafts[0], kind="draft"))
-            same = output.ids and local.target.hash == origin.target.hash
-            return output.ids if same else tuple(origin.target.encode(drafts[0].text))
-
-        drafting = None if wanted else self._tasks.spawn(draft(laps.fork()), name="draft")
+        drafting, drafted = None, None
+        if self._wants_draft():
+            drafted = await self._draft(segment, ids, laps, show)
+        else:
+            drafting = self._tasks.spawn(self._draft(segment, ids, laps.fork(), show), name="draft")
         try:
-            return await self._origin(segment, ids, laps, None, await draft(laps) if wanted else ())
+            return await self._origin(segment, ids, laps, None, drafted.ids if drafted else ())
         except NearsayError as error:
             if self._final(error):
                 raise
             laps.lap("origin_link", self._clock())
             if drafting is not None:
-                await drafting
+                drafted = await drafting
                 laps.lap("edge_run", self._clock())
-            if drafts:
-                return msgspec.structs.replace(drafts[0], degraded=error.code)
+            if drafted:
+                return msgspec.structs.replace(drafted.piece, degraded=error.code)
             return await self._local(segment, ids, laps, error.code)
         finally:
             if drafting is not None:
                 drafting.cancel()
+
+    async def _draft(
+        self, segment: Segment, ids: Sequence[int], laps: Laps, show: Show | None = None
+    ) -> Drafted | None:
+        """Our translation, shown as a draft; None when there is none, and the origin has to answer without."""
+        local, origin = self._pair.local, self._pair.origin
+        assert local is not None and origin is not None
+        try:
+            output = await self._run(local, segment, ids, laps)
+        except NearsayError:
+            return None
+        if output.truncated:
+            return None
+        piece = self._piece(local, output, laps)
+        if show is not None:
+            show(msgspec.structs.replace(piece, kind="draft"))
+        same = output.ids and local.target.hash == origin.target.hash
+        return Drafted(piece, output.ids if same else origin.target.encode(piece.text))
 
     def _wants_draft(self) -> bool:
         return self._pair.origin is not None and self._origins.wants_drafts(self._pair.origin.info.name)

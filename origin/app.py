@@ -27,6 +27,7 @@ from nearsay.wire.messages import Hello, LoadReport
 from origin.config import OriginConfig, thread_count
 from origin.core.lineup import Vocabularies
 from origin.core.model import ServedModel
+from origin.core.past_answers import PastAnswers
 from origin.core.plan import Effect
 from origin.core.scheduler import Scheduler, largest_request
 from origin.core.sessions import Sessions
@@ -64,11 +65,12 @@ class Origin:
         self._tasks = Tasks()
         self._threaded = threaded
         self._event_loop: asyncio.AbstractEventLoop | None = None
-        sessions = Sessions(config.sessions)
+        sessions, past = Sessions(config.sessions), PastAnswers(config.past_answers_mb << 20)
         self._door = Door(
             budget_ms_max=config.budget_ms_max,
             count_draft=lambda why: self.metrics.count("drafts_not_taken", why=why),
             sessions=sessions,
+            past=past,
         )
         self.engine_loop = EngineLoop(
             engine,
@@ -90,7 +92,7 @@ class Origin:
             tasks=self._tasks,
         )
         self._thread = EngineThread(self.engine_loop, on_exit=self._engine_left)
-        self.server = OriginServer(self._door, self.engine_loop, self.metrics, clock, sessions)
+        self.server = OriginServer(self._door, self.engine_loop, self.metrics, clock, sessions, past)
         self.links = LinkServer(
             hello=self._hello,
             handler=self.server.submit,

@@ -20,7 +20,7 @@ class OriginConfig(ServiceConfig, frozen=True, forbid_unknown_fields=True, kw_on
     loop and, on one machine, for the edge. slots: sequences of one model that can be decoded at the same time; their
     caches are allocated at the start. report_interval_s: load reports leave this often while something changes.
     encoder_cache_mb, encoder_cache_host_mb: encoder output kept for sources that come again, on the device and, beside
-    a GPU, in the host's memory.
+    a GPU, in the host's memory. past_answers_mb: answers kept to draft the same sources for another model version.
     memory_bytes_max: of all models with their caches, and of what is kept on the device; 0 = half of what the machine
     or its control group has, 90 % of a GPU's. A model that does not fit is not loaded. swap_grace_s: how long a model
     that was replaced is still admitted by its old name. keep_warm_s: an idle engine does a small step that often; 0 =
@@ -45,6 +45,7 @@ class OriginConfig(ServiceConfig, frozen=True, forbid_unknown_fields=True, kw_on
     memory_bytes_max: int = 0
     swap_grace_s: float = 2.0
     keep_warm_s: float = 0.0
+    past_answers_mb: int = 16
     scheduler: Limits = Limits()
     sessions: SessionLimits = SessionLimits()
     link: LinkLimits = LinkLimits()
@@ -54,8 +55,8 @@ class OriginConfig(ServiceConfig, frozen=True, forbid_unknown_fields=True, kw_on
             raise ValueError("'threads' is negative")
         if min(self.slots, self.beam_max) < 1:
             raise ValueError("'slots' and 'beam_max' must be at least 1")
-        if min(self.encoder_cache_mb, self.encoder_cache_host_mb) < 0:
-            raise ValueError("an encoder cache's size is negative")
+        if min(self.encoder_cache_mb, self.encoder_cache_host_mb, self.past_answers_mb) < 0:
+            raise ValueError("a cache's size is negative")
         if min(self.memory_bytes_max, self.swap_grace_s, self.keep_warm_s) < 0:
             raise ValueError("'memory_bytes_max', 'swap_grace_s' or 'keep_warm_s' is negative")
         if not self.report_interval_s > 0 or not self.budget_ms_max > 0:

@@ -85,6 +85,11 @@ class Reporter:
         if sessions is not None:
             self._metrics.gauge("sessions", len(sessions))
             self._metrics.gauge("session_bytes", sessions.bytes)
+            for name, value in msgspec.structs.asdict(self._server.session_use).items():
+                self._metrics.gauge(f"session_{name}", value)
+        past = self._server.past
+        if past is not None:
+            self._metrics.gauge("past_answers_bytes", past.bytes)
         self._metrics.gauge("sources_encoded", now.encoded)
         self._metrics.gauge("sources_reused", now.encoder_reused)
         for use in load.drafts:

@@ -22,10 +22,11 @@ from nearsay.wire.errors import (
     from_code,
 )
 from nearsay.wire.messages import Finished, FinishReason, Submit, Tokens, length_bucket, pack_ids
+from origin.core.past_answers import PastAnswers
 from origin.core.plan import Effect, Ended, Produced, Refused
 from origin.core.sequence import Ending, Spec
-from origin.core.sessions import Sessions
-from origin.door import Door, question_of
+from origin.core.sessions import Sessions, SessionUse
+from origin.door import Door, past_key, question_of
 
 # reason -> the error that a caller gets instead of an answer
 ERRORS: dict[FinishReason, Callable[[Ending], NearsayError]] = {
@@ -74,18 +75,26 @@ class OriginServer:
     """All callers of one origin process."""
 
     def __init__(
-        self, door: Door, decoder: Decoder, metrics: Metrics, clock: Clock, sessions: Sessions | None = None
+        self,
+        door: Door,
+        decoder: Decoder,
+        metrics: Metrics,
+        clock: Clock,
+        sessions: Sessions | None = None,
+        past: PastAnswers | None = None,
     ) -> None:
-        """`sessions`: those that the door takes drafts from."""
+        """`sessions`, `past`: those that the door takes drafts from."""
         self._door = door
         self._decoder = decoder
         self._metrics = metrics
         self._clock = clock
         self.sessions = sessions
+        self.past = past
         self._numbers = count(1)
         self._callers: dict[int, _Caller] = {}
         self.draft_tokens = 0  # verified since the start
         self.draft_tokens_accepted = 0
+        self.session_use = SessionUse()
 
     def __len__(self) -> int:
         """Callers waiting now."""
@@ -146,12 +155,26 @@ class OriginServer:
         if ids is None:
             return None
         self._metrics.count("sequences", reason="session")
+        self.session_use.segments += 1
+        self.session_use.segments_reused += 1
+        self.session_use.plain_passes += len(ids) + 1
         accounted_ms = (self._clock() - spec.arrived) * 1e3
-        return Finished(pack_ids(ids), "stop", spec.model, {}, accounted_ms)
+        return Finished(pack_ids(ids), "stop", spec.model, {}, accounted_ms, bias=spec.bias)
 
     def _remember(self, submit: Submit, spec: Spec, end: Ending | NearsayError | None) -> None:
-        if self.sessions is not None and submit.session and isinstance(end, Ending) and end.reason == "stop":
-            self.sessions.remember(question_of(submit, spec), end.ids, self._clock())
+        if not isinstance(end, Ending) or end.reason != "stop":
+            return
+        if self.sessions is not None and submit.session:
+            self.sessions.remember(question_of(submit, spec), end.ids, self._clock(), spec.caller_draft)
+            use = self.session_use
+            use.segments += 1
+            use.passes += end.steps
+            use.plain_passes += len(end.ids) + 1
+            use.draft_tokens += end.draft_tokens
+            use.draft_tokens_accepted += end.draft_accepted
+            use.leaning += spec.bias > 0.0
+        if self.past is not None:
+            self.past.remember(past_key(submit, spec), end.ids)
 
     def _finished(self, spec: Spec, end: Ending | NearsayError | None) -> Finished:
         """The answer. Raises the error that stands in its place."""
@@ -185,4 +208,5 @@ class OriginServer:
             log_prob=end.log_prob,
             alignment=end.alignment,
             n_best=tuple(map(pack_ids, end.n_best)),
+            bias=spec.bias,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import orjson
 
 from nearsay.wire.messages import SegmentText, Translated, TranslatedText, Update
@@ -9,7 +10,8 @@ from proxy.core.catalogue import Catalogue
 
 
 def translations(answer: Translated) -> bytes:
-    """The answer's `translations` array. `degraded` stands only where a worse tier than asked for answered."""
+    """The answer's `translations` array. `degraded` stands only where a worse tier than asked for answered, `bias`,
+    `masked`, `alternatives` and `alignment` only where there are any."""
     return orjson.dumps([_translation(translation) for translation in answer.translations])
 
 
@@ -87,6 +89,14 @@ def _translation(translation: TranslatedText) -> dict[str, object]:
     if translation.degraded:
         fields["degraded"] = True
         fields["degraded_reason"] = translation.degraded_reason
+    if translation.bias:
+        fields["bias"] = translation.bias
+    if translation.masked:
+        fields["masked"] = translation.masked
+    if translation.alternatives:
+        fields["alternatives"] = translation.alternatives
+    if translation.alignment:
+        fields["alignment"] = [msgspec.structs.astuple(pair) for pair in translation.alignment]
     if translation.segments:
         fields["segments"] = [_segment(segment) for segment in translation.segments]
     return fields

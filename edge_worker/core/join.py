@@ -14,17 +14,24 @@ from collections.abc import Sequence
 import msgspec
 
 from edge_worker.core.segmenter import Segment, Segmented
-from nearsay.wire.messages import SegmentText, ServedTier, Update, UpdateKind
+from nearsay.wire.messages import SegmentText, ServedTier, Update, UpdateKind, WordPair
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """A state of one segment's translation. `degraded` says why a worse tier answered, empty when none did."""
+    """A state of one segment's translation. `degraded` says why a worse tier answered, empty when none did.
+
+    bias, masked, alternatives: as in TranslatedText. alignment: spans of the segment's own source and translation.
+    """
 
     text: str
     kind: UpdateKind = "segment"
     tier: ServedTier = "edge"
     model: str = ""
     degraded: str = ""
+    bias: float = 0.0
+    masked: int = 0
+    alternatives: tuple[str, ...] = ()
+    alignment: tuple[WordPair, ...] = ()
 
 
 class Join:
@@ -77,6 +84,30 @@ class Join:
     def text(self) -> str:
         """The joined translation; every segment must be final."""
         return "".join([source.gap + piece.text for source, piece in self._final()]) + self._tail
+
+    def alternatives(self) -> tuple[str, ...]:
+        """The next best texts: in each, every segment's next best, or its best where it has no more. None twice."""
+        final = self._final()
+        count = max((len(piece.alternatives) for _, piece in final), default=0)
+        texts = [self.text()]
+        for rank in range(count):
+            said = [piece.alternatives[rank] if rank < len(piece.alternatives) else piece.text for _, piece in final]
+            texts.append(
+                "".join([source.gap + text for (source, _), text in zip(final, said, strict=True)]) + self._tail
+            )
+        return tuple(dict.fromkeys(texts))[1:]
+
+    def alignment(self) -> tuple[WordPair, ...]:
+        """The segments' word pairs, as spans of the whole texts."""
+        pairs: list[WordPair] = []
+        at = 0
+        for source, piece in self._final():
+            at += len(source.gap)
+            for pair in piece.alignment:
+                start, end = pair.start + source.start, pair.end + source.start
+                pairs.append(WordPair(start, end, pair.target_start + at, pair.target_end + at))
+            at += len(piece.text)
+        return tuple(pairs)
 
     def pieces(self) -> list[Piece]:
         """The final pieces, in order."""

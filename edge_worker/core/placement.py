@@ -3,7 +3,7 @@
 Decides: the place, and whether the answer counts as degraded (a worse tier than the request should have got).
 Must not know: text, peers, engines, clocks. A table in prose: `edge` is always local; `origin` is always an origin or
 an error; `refine` is both, local alone when no origin can be had; `auto` is local for short segments, an origin for
-long ones and for those that the local queue would keep past their deadline.
+long ones, for those that the local queue would keep past their deadline, and for whatever only an origin can do.
 Invariant: what is placed at an origin has one that is ready; what is placed locally has a local model.
 """
 
@@ -35,6 +35,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     local_ms: float  # expected wait and run time here; only looked at under `auto`
     origin: OriginState
     budget_ms: float  # time left
+    far: str = ""  # why an origin serves the request better than the model here, if it does: "session", "decoding"
 
 
 class Placement(msgspec.Struct, frozen=True):
@@ -56,6 +57,8 @@ def place(facts: Facts, policy: Policy) -> Placement:
         return Placement("origin", "asked" if facts.tier == "origin" else "no_edge_model")
     if facts.tier == "refine":
         return _refine(facts)
+    if facts.far:
+        return _rather_origin(facts, facts.far)
     if facts.tokens > policy.long_tokens:
         return _rather_origin(facts, "long")
     if facts.local_ms > facts.budget_ms:

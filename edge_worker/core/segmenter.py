@@ -25,17 +25,22 @@ FIRST_WORD_MAX = 24
 _LINE = re.compile(r"[^\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 _MARK = re.compile(r"\s*(?:(?:[-*+•·–—>#|]+|\d{1,3}[.)])[ \t]+)*")
 _FIRST_WORD = re.compile(r"\S+")
+_SENTENCE_END = re.compile(TERMINATOR.pattern + r"\Z")
 _CUT_AFTER = (re.compile(r"[,;:、，；](?=\s|\Z)|[、，；]|\s[–—-]+(?=\s)"), re.compile(r"\s+"))
 _JOINERS = "\u200d\ufe0f\ufe0e"
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """Half-open span [start, end) of the text; `gap` is what stands between the segment before and this one."""
+    """Half-open span [start, end) of the text; `gap` is what stands between the segment before and this one.
+
+    growing: it is the text's last and doesn't end as a sentence does, so a writer may not be done with it.
+    """
 
     start: int
     end: int
     text: str
     gap: str
+    growing: bool = False
 
     @property
     def plain(self) -> str:
@@ -68,6 +73,8 @@ def segment(text: str, language: str) -> Segmented:
             for piece_start, piece_end in _bounded(text, start, end):
                 found.append(Segment(piece_start, piece_end, text[piece_start:piece_end], text[at:piece_start]))
                 at = piece_end
+    if found and not _SENTENCE_END.search(found[-1].text):
+        found[-1] = msgspec.structs.replace(found[-1], growing=True)
     return Segmented(tuple(found), text[at:])
 
 
@@ -200,7 +207,8 @@ def _halves(whole: Segment, encode: Callable[[str], Sequence[int]], tokens_max: 
 
 
 def _part(whole: Segment, span: tuple[int, int], gap: str) -> Segment:
-    return Segment(whole.start + span[0], whole.start + span[1], whole.text[span[0] : span[1]], gap)
+    growing = whole.growing and span[1] == len(whole.text)
+    return Segment(whole.start + span[0], whole.start + span[1], whole.text[span[0] : span[1]], gap, growing)
 
 
 def _cut(text: str, low: int, high: int, *, last: bool) -> int:

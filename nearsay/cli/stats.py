@@ -1,4 +1,4 @@
-"""`nearsay stats`: latency per stage, tier and length bucket, read from the services' admin doors."""
+"""`nearsay stats`: latency per stage, tier and length bucket, and what sessions reuse, read from the admin doors."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _view(found: Mapping[str, ServiceStats | str]) -> Group:
     shown: list[Table | Text] = []
     for admin, stats in found.items():
         if isinstance(stats, ServiceStats):
-            shown += [stats_table(stats), *regions_table(stats)]
+            shown += [stats_table(stats), *regions_table(stats), *sessions_table(stats)]
         else:
             shown.append(Text(f"{admin}: {stats}"))
     return Group(*shown)
@@ -142,6 +142,36 @@ def regions_table(stats: ServiceStats) -> list[Table]:
         away = f"{of['region_rtt_ms']:.1f}" if "region_rtt_ms" in of else ""
         counts = (f"{count:g}" for count in (sent, spilled, *rest))
         table.add_row(region, f"{of.get('region_edges_up', 0.0):g}", away, *counts)
+    return [table]
+
+
+def sessions_table(stats: ServiceStats) -> list[Table]:
+    """An origin's sessions, if it has had any: what they have reused since its start."""
+
+    def value(name: str) -> int:
+        return int(stats.gauges.get(name, 0))
+
+    def share(part: int, whole: int) -> str:
+        return f"{100 * part / whole:.0f} %" if whole else ""
+
+    if not value("session_segments"):
+        return []
+    table = Table(title="sessions", title_justify="left")
+    for column in ("reuse", "", "of all"):
+        table.add_column(column, justify="left" if column == "reuse" else "right")
+    segments, plain = value("session_segments"), value("session_plain_passes")
+    saved, drafted = plain - value("session_passes"), value("session_draft_tokens")
+    encoded, reused = value("sources_encoded"), value("sources_reused")
+    for name, part, whole in (
+        ("segments answered without decoding", value("session_segments_reused"), segments),
+        ("decoder passes saved", saved, plain),
+        ("drafted tokens that stood", value("session_draft_tokens_accepted"), drafted),
+        ("segments that lean on their last answer", value("session_leaning"), segments),
+        ("sources whose encoding was kept", reused, encoded + reused),
+    ):
+        table.add_row(name, str(part), share(part, whole))
+    table.add_section()
+    table.add_row("sessions now", str(value("sessions")), f"{value('session_bytes') / 1024:.0f} KiB")
     return [table]
 
 

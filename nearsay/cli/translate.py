@@ -1,7 +1,7 @@
 """`nearsay translate`: a text, files or stdin; layout kept exactly.
 
 A text streams: segments appear as they are done. Files and long input go in pieces, several in flight, written in
-order, files with a progress bar on stderr.
+order, files with a progress bar on stderr. With a session and no text, stdin is a text that grows (growing.py).
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ import msgspec
 import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from nearsay.cli import growing
 from nearsay.cli.console import EXIT_USAGE, err, fail, reported_errors, write
 from nearsay.cli.files import Outputs, files_of, read_text
 from nearsay.cli.options import AsJson, Deadline, Key, Source, Target, TierName, Url
 from nearsay.cli.pieces import PIECE_CHARS, ReadyPrefix, pieces
-from nearsay.client import AsyncClient, Done, Draft, Restart, Result, SegmentDone
+from nearsay.client import AsyncClient, Done, Draft, Restart, Result, SegmentDone, Stability
 from nearsay.client.aio import DEFAULT_URL
 from nearsay.runtime.tasks import Tasks
 from nearsay.wire.errors import InternalError, NearsayError
@@ -49,7 +50,14 @@ def command(
     text: Annotated[list[str] | None, typer.Argument(help="A text, or files; without either, stdin.")] = None,
     source: Source = "en",
     tier: TierName = "auto",
-    session: Annotated[str, typer.Option(help="Name that ties requests of one conversation together.")] = "",
+    session: Annotated[
+        str,
+        typer.Option(help="Name that ties requests together; without a text, type it: each line is its next state."),
+    ] = "",
+    bias: Annotated[
+        float | None, typer.Option(help="How firmly a growing text holds on to its last translation: 0 to less than 1.")
+    ] = None,
+    mask: Annotated[int, typer.Option(help="Words at the end of a growing text that are held back.")] = 0,
     deadline_ms: Deadline = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File, or folder for several files.")] = None,
     as_json: AsJson = False,
@@ -58,6 +66,13 @@ def command(
 ) -> None:
     """Translate a text, files or stdin. The layout is kept; segments appear as they are done."""
     job = Job(source, target, tier, session, deadline_ms)
+    stability = Stability(bias, mask) if bias is not None or mask else None
+    if session and not text and output is None:
+        typed = growing.Session(session, source, target, tier, deadline_ms, stability)
+        with reported_errors():
+            return growing.run(url, key, typed, as_json=as_json)
+    if stability is not None:
+        raise fail("--bias and --mask are for a text that grows: --session, and no text", EXIT_USAGE)
     try:
         paths = files_of(text or [])
         outputs = Outputs.choose(paths or [], output)

@@ -26,7 +26,7 @@ from nearsay.client.transport import Transport, TransportLost
 from nearsay.traffic.budget import RetryBudget
 from nearsay.traffic.deadline import Deadline
 from nearsay.wire.errors import DeadlineExceeded, InternalError, InvalidRequest, NearsayError, Unavailable
-from nearsay.wire.messages import Priority, Tier
+from nearsay.wire.messages import Decoding, Priority, Stability, Tier
 
 TransportName = Literal["auto", "link", "http"]
 DEFAULT_URL = "http://127.0.0.1:8100"
@@ -76,14 +76,18 @@ class AsyncClient:
         deadline_ms: float | None = None,
         session: str = "",
         segments: bool = False,
+        stability: Stability | None = None,
+        decoding: Decoding | None = None,
     ) -> Result:
         """Translate a text or a list of texts, one translation for each. Cancelling the task stops the work.
 
         `deadline_ms` is for the whole call (default: 10 s, batch 120 s). `tier`: "edge" is fast, "origin" good, "auto"
         the edge's choice, "refine" a draft from the edge which the origin confirms or replaces. `session` ties the
         requests of one conversation together. `segments` asks for each segment with the span of its source.
+        `stability` says how calm the translation of a text is that is still being typed, `decoding` asks for what only
+        an origin can do: a beam, alternatives, an alignment of the words.
         """
-        options = Options(tier, priority, deadline_ms, session, segments)
+        options = Options(tier, priority, deadline_ms, session, segments, stability, decoding)
         async with aclosing(self._events(self._request(text, source, target, options, stream=False))) as events:
             async for event in events:
                 if isinstance(event, Done):
@@ -101,9 +105,11 @@ class AsyncClient:
         deadline_ms: float | None = None,
         session: str = "",
         segments: bool = False,
+        stability: Stability | None = None,
+        decoding: Decoding | None = None,
     ) -> AsyncGenerator[Event, None]:
         """Translate, with events as they come; the last is `Done`. `aclose()` (or leaving the loop) stops the work."""
-        options = Options(tier, priority, deadline_ms, session, segments)
+        options = Options(tier, priority, deadline_ms, session, segments, stability, decoding)
         return self._events(self._request(text, source, target, options, stream=True))
 
     async def aclose(self) -> None:

@@ -13,7 +13,7 @@ import msgspec
 
 from nearsay.traffic.deadline import Deadline
 from nearsay.wire.errors import InvalidRequest
-from nearsay.wire.messages import Priority, Tier, Translate
+from nearsay.wire.messages import Decoding, Priority, Stability, Tier, Translate
 
 DEADLINES_MS: dict[Priority, float] = {"interactive": 10_000.0, "batch": 120_000.0}
 
@@ -32,6 +32,8 @@ class Request(msgspec.Struct, frozen=True):
     session: str
     segments: bool
     stream: bool
+    stability: Stability | None = None
+    decoding: Decoding | None = None
 
     def budget_ms(self, now: float) -> float:
         """Time left, at least 1 ms: out of time is for the client's own timer to say, not for a zero on the wire."""
@@ -51,6 +53,8 @@ class Request(msgspec.Struct, frozen=True):
             segments=self.segments,
             session=self.session,
             attempt=attempt,
+            stability=self.stability,
+            decoding=self.decoding,
         )
 
     def body(self, now: float) -> bytes:
@@ -66,8 +70,16 @@ class Request(msgspec.Struct, frozen=True):
                 "stream": self.stream,
                 "session": self.session,
                 "segments": self.segments,
+                **self._asked_besides(),
             }
         )
+
+    def _asked_besides(self) -> dict[str, object]:
+        """Fields that a proxy of an earlier version would refuse: sent only where they say something."""
+        fields: dict[str, object] = {} if self.decoding is None else msgspec.structs.asdict(self.decoding)
+        if self.stability is not None:
+            fields["stability"] = msgspec.structs.asdict(self.stability)
+        return fields
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -78,6 +90,8 @@ class Options(msgspec.Struct, frozen=True):
     deadline_ms: float | None = None  # None = DEADLINES_MS of the priority
     session: str = ""
     segments: bool = False
+    stability: Stability | None = None
+    decoding: Decoding | None = None
 
 
 def make_request(
@@ -110,6 +124,8 @@ def make_request(
         session=_encodable(options.session, "session"),
         segments=options.segments,
         stream=stream,
+        stability=options.stability,
+        decoding=options.decoding,
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from nearsay.wire.errors import InternalError
-from nearsay.wire.messages import ServedTier, Translated, Update, UpdateKind
+from nearsay.wire.messages import ServedTier, Translated, Update, UpdateKind, WordPair
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -35,6 +35,10 @@ class Translation(msgspec.Struct, frozen=True):
     segments: tuple[Segment, ...] = ()
     degraded: bool = False  # a worse tier than asked for answered; `degraded_reason` says why
     degraded_reason: str = ""
+    bias: float = 0.0  # the last segment leans on the session's previous answer with this weight
+    masked: int = 0  # words at the end that are held back, because `stability` asked for it
+    alternatives: tuple[str, ...] = ()  # the next best translations
+    alignment: tuple[WordPair, ...] = ()  # which source words the words were made from
 
 
 class Result(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 from nearsay.client.aio import AsyncClient, TransportName
 from nearsay.client.results import Event, Result
 from nearsay.wire.errors import Unavailable
-from nearsay.wire.messages import Priority, Tier
+from nearsay.wire.messages import Decoding, Priority, Stability, Tier
 
 T = TypeVar("T")
 
@@ -49,6 +49,8 @@ class Client:
         deadline_ms: float | None = None,
         session: str = "",
         segments: bool = False,
+        stability: Stability | None = None,
+        decoding: Decoding | None = None,
     ) -> Result:
         """Translate a text or a list of texts. KeyboardInterrupt while waiting tells the proxy to stop."""
         return self._run(
@@ -61,6 +63,8 @@ class Client:
                 deadline_ms=deadline_ms,
                 session=session,
                 segments=segments,
+                stability=stability,
+                decoding=decoding,
             )
         )
 
@@ -75,6 +79,8 @@ class Client:
         deadline_ms: float | None = None,
         session: str = "",
         segments: bool = False,
+        stability: Stability | None = None,
+        decoding: Decoding | None = None,
     ) -> Generator[Event, None, None]:
         """Translate, with events as they come; the last is `Done`. `close()` (or leaving the loop) stops the work."""
 
@@ -88,6 +94,8 @@ class Client:
                 deadline_ms=deadline_ms,
                 session=session,
                 segments=segments,
+                stability=stability,
+                decoding=decoding,
             )
 
         events = self._run(start())

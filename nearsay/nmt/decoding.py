@@ -7,6 +7,7 @@ Sources are complete encoder ids, `</s>` included. Results have neither prefix n
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -43,6 +44,34 @@ def best_candidates(
     log_probs = suppress(logits, suppressed_ids).float().log_softmax(-1)
     top = log_probs.topk(min(count, log_probs.shape[-1]))
     return top.values.tolist(), top.indices.tolist()
+
+
+class Leaning(NamedTuple):
+    """At `place` of `row`, `token` is preferred with weight `bias`."""
+
+    row: int
+    place: int
+    token: int
+    bias: float
+
+
+def lean(logits: Tensor, best: Tensor, chosen: Tensor, leanings: Sequence[Leaning]) -> None:
+    """Biased decoding (Arivazhagan et al. 2020, "Re-translation versus Streaming for Simultaneous Translation").
+
+    logits [R, Q, V]; best, chosen [R, Q], in place: their maxima. A preferred token is chosen where it would be the
+    likeliest of (1 - bias) * p + bias * [it is the token]. Each choice depends on its own logits alone, so a draft
+    changes none of them. Nothing waits for the device.
+    """
+    if not leanings:
+        return
+    rows, places, tokens, biases = (torch.tensor(each, device=logits.device) for each in zip(*leanings, strict=True))
+    there = logits[rows, places].float()  # [N, V]
+    total = there.logsumexp(-1)
+    wanted, likeliest = logits[rows, places, tokens], best[rows, places]
+    lead = (likeliest.float() - total).exp() - (wanted.float() - total).exp()
+    taken = (lead * (1.0 - biases) <= biases) & wanted.isfinite()
+    chosen[rows, places] = torch.where(taken, tokens, chosen[rows, places])
+    best[rows, places] = torch.where(taken, wanted, likeliest)
 
 
 def start(model: Seq2Seq, cache: SlotCache, slots: Sequence[int], sources: Sequence[Sequence[int]]) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 from typing import Protocol, Self
 
 from nearsay.wire.errors import Cancelled, NearsayError
@@ -48,7 +47,6 @@ class Stream:
         self._inbox: deque[tuple[Message, int]] = deque()
         self._reader: asyncio.Future[None] | None = None
         self._writers: list[asyncio.Future[None]] = []
-        self._callbacks: list[Callable[[], None]] = []
 
     @property
     def peer(self) -> Hello | None:
@@ -139,13 +137,6 @@ class Stream:
         except EndOfStream:
             raise StopAsyncIteration from None
 
-    def on_cancel(self, callback: Callable[[], None]) -> None:
-        """Call when the peer cancels or the link is lost; at once when that has happened already."""
-        if self.error is not None:
-            callback()
-        elif not self.ended:
-            self._callbacks.append(callback)
-
     # ---- called by the link ------------------------------------------------------------------------------------------
 
     def deliver(self, message: Message, cost: int) -> None:
@@ -162,10 +153,7 @@ class Stream:
         """The peer or the link ended the stream early."""
         if self.ended:
             return
-        callbacks, self._callbacks = self._callbacks, []
         self._end(error)
-        for callback in callbacks:
-            callback()
 
     def wake_writers(self) -> None:
         """There is room again, or none will ever be needed."""
@@ -194,7 +182,6 @@ class Stream:
     def _end(self, error: NearsayError | None) -> None:
         self.ended = True
         self.error = error
-        self._callbacks.clear()
         self._wake_reader()
         self.wake_writers()
         self._link.forget(self.id)

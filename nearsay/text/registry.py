@@ -30,8 +30,7 @@ class Registry:
     def __init__(self, entries: Sequence[ModelEntry], problems: Sequence[str] = ()) -> None:
         self.entries: tuple[ModelEntry, ...] = tuple(entries)
         self.problems: tuple[str, ...] = tuple(problems)
-        self._by_name = {entry.name: entry for entry in self.entries}
-        assert len(self._by_name) == len(self.entries), "names are unique"
+        assert len({entry.name for entry in self.entries}) == len(self.entries), "names are unique"
 
     @classmethod
     def discover(cls, roots: Sequence[Path] | None = None, *, defaults: bool = True) -> Registry:
@@ -61,10 +60,6 @@ class Registry:
         """The model that serves a pair in a tier."""
         wanted = (source, target, tier)
         return next((entry for entry in self.entries if (entry.source, entry.target, entry.tier) == wanted), None)
-
-    def by_name(self, name: str) -> ModelEntry | None:
-        """The model called `id@version`."""
-        return self._by_name.get(name)
 
 
 def _named_roots() -> list[Path]:

@@ -8,12 +8,12 @@ Texts are str, ids are packed little-endian u32 (`pack_ids`), durations are mill
 
 from __future__ import annotations
 
-import sys
-from array import array
-from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import msgspec
+
+from nearsay.wire.packed_ids import pack_ids as pack_ids
+from nearsay.wire.packed_ids import unpack_ids as unpack_ids
 
 PROTOCOL_VERSION = 1
 
@@ -52,23 +52,6 @@ def length_bucket(characters: int) -> str:
         if characters <= upper:
             return name
     return LENGTH_BUCKET_NAMES[-1]
-
-
-def pack_ids(ids: Iterable[int]) -> bytes:
-    """Token ids as packed little-endian u32: 4 bytes an id."""
-    packed = array("I", ids)
-    if sys.byteorder == "big":
-        packed.byteswap()
-    return packed.tobytes()
-
-
-def unpack_ids(data: bytes | memoryview) -> Sequence[int]:
-    """Inverse of `pack_ids`. Raises ValueError when the length is no multiple of 4."""
-    ids = array("I")
-    ids.frombytes(data)
-    if sys.byteorder == "big":
-        ids.byteswap()
-    return ids
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -140,6 +123,28 @@ class DoneSegment(msgspec.Struct, frozen=True, array_like=True):
     degraded: str = ""
 
 
+class Stability(msgspec.Struct, frozen=True, array_like=True):
+    """How calm the translation of a text is that is still being written. Only a text's last segment, and only while
+    it doesn't end as a sentence does, is meant: what is finished is translated plainly and shown whole.
+
+    bias: weight in [0, 1) of the session's previous answer; None = the edge's default for sessions.
+    mask: words at the end that are held back.
+    """
+
+    bias: float | None = None
+    mask: int = 0
+
+
+class Decoding(msgspec.Struct, frozen=True, array_like=True):
+    """What only an origin can do. beam: width, 0 = the model's. length_penalty: None = 1. alternatives: further
+    translations wanted. alignment: which words were made from which."""
+
+    beam: int = 0
+    length_penalty: float | None = None
+    alternatives: int = 0
+    alignment: bool = False
+
+
 class Translate(Message, frozen=True):
     """Translate texts. One stream; updates only when `stream`, then one `Translated`.
 
@@ -165,6 +170,8 @@ class Translate(Message, frozen=True):
     grant: str = ""  # from a client that asks an edge directly: the newest it has, "" = the one in its hello
     done: tuple[DoneSegment, ...] = ()
     models: tuple[str, ...] = ()  # model@version
+    stability: Stability | None = None
+    decoding: Decoding | None = None
 
 
 class SegmentText(msgspec.Struct, frozen=True, array_like=True):
@@ -199,6 +206,15 @@ class Update(Message, frozen=True):
     degraded: str = ""  # of a final segment: why a worse tier answered
 
 
+class WordPair(msgspec.Struct, frozen=True, array_like=True):
+    """A source word and a word made from it: half-open spans of both texts, in code points."""
+
+    start: int
+    end: int
+    target_start: int
+    target_end: int
+
+
 class TranslatedText(msgspec.Struct, frozen=True, array_like=True):
     """Answer to one text."""
 
@@ -209,6 +225,10 @@ class TranslatedText(msgspec.Struct, frozen=True, array_like=True):
     segments: tuple[SegmentText, ...] = ()
     degraded: bool = False  # a worse tier than asked for answered
     degraded_reason: str = ""
+    bias: float = 0.0  # the last segment was decoded with this weight of its previous answer; 0 = plainly
+    masked: int = 0  # words that are held back at the end
+    alternatives: tuple[str, ...] = ()  # the next best, without the text itself
+    alignment: tuple[WordPair, ...] = ()
 
 
 class Translated(Message, frozen=True):
@@ -249,6 +269,8 @@ class Submit(Message, frozen=True):
     attempt: int = 1
     traceparent: str = ""
     draft_vocab_hash: str = ""  # vocabulary of draft_ids when it isn't trg_vocab_hash: the draft is then ignored
+    bias: float = 0.0  # weight in [0, 1) of the session's answer to the most similar source; 0 = plain
+    length_penalty: float = 1.0  # of a beam
 
 
 class Tokens(Message, frozen=True):
@@ -271,3 +293,4 @@ class Finished(Message, frozen=True):
     log_prob: float | None = None
     alignment: tuple[int, ...] = ()
     n_best: tuple[bytes, ...] = ()
+    bias: float = 0.0  # what it was decoded with; 0 also when there was no earlier answer to lean on

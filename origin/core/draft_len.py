@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable
+from typing import get_args
 
 import msgspec
 
@@ -20,8 +21,7 @@ from origin.core.plan import DraftUse, Outcome
 from origin.core.sequence import DraftSource, Sequence, Spec
 
 EDGE: DraftSource = "edge"
-SESSION: DraftSource = "session"
-SOURCES = (EDGE, SESSION)
+SOURCES: tuple[DraftSource, ...] = get_args(DraftSource)
 
 ACCEPT_LENGTHS = (0, 1, 2, 4, 8, 16, 32)  # upper bounds of the histogram's buckets; the last bucket is open
 PASSES_EXPECTED, FED_EXPECTED = 0.6, 1.8  # of drafts that haven't been seen yet
@@ -81,7 +81,7 @@ class DraftRules:
         if not spec.draft or self.pay(spec.model, spec.draft_source, running):
             return spec
         self._rules[spec.model, spec.draft_source].untried += 1
-        return msgspec.structs.replace(spec, draft=())
+        return msgspec.structs.replace(spec, draft=(), draft_more=())
 
     def note(self, spec: Spec, outcome: Outcome) -> None:
         """Count the accept length of a pass that verified something."""

@@ -21,6 +21,7 @@ class Encode(msgspec.Struct, frozen=True):
     """Read a source, and put its projections into the slots (one a beam hypothesis).
 
     produced: ids that a sequence had before it lost its slots, and log_prob theirs; its first pass replays them.
+    toward, bias: ids to prefer, and how much (decoding.lean). length_penalty: of a beam.
     """
 
     sequence: int
@@ -33,6 +34,9 @@ class Encode(msgspec.Struct, frozen=True):
     want_alignment: bool = False
     n_best: int = 1
     scope: str = ""  # whose encoder output this may be answered with
+    toward: tuple[int, ...] = ()
+    bias: float = 0.0
+    length_penalty: float = 1.0
 
 
 class Row(msgspec.Struct, frozen=True):

@@ -29,15 +29,18 @@ MOVES: dict[State, frozenset[State]] = {
 }
 
 
-DraftSource = Literal["edge", "session"]
+# Whose draft is tried first: the caller's, a session's, the two merged, the same source's under another model version.
+DraftSource = Literal["edge", "session", "merged", "past"]
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """A request that passed the door: nothing in it needs checking again.
 
     id: unique within the process. source: ids with the closing eos. draft: proposed target ids of the model's target
-    vocabulary, from draft_source; several drafts have an eos between them. width: beam width, 1 = greedy, at least
-    n_best. arrived, deadline: monotonic seconds.
+    vocabulary, from draft_source; draft_more: further drafts for where that one fails, an eos before each.
+    caller_draft: what the caller itself proposed. toward: ids that are preferred with weight `bias`, as far as the
+    translation follows them. width: beam width, 1 = greedy, at least n_best. arrived, deadline:
+    monotonic seconds.
     """
 
     id: int
@@ -55,6 +58,11 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     draft_source: DraftSource = "edge"
     want_alignment: bool = False
     n_best: int = 1
+    draft_more: tuple[int, ...] = ()
+    caller_draft: tuple[int, ...] = ()
+    bias: float = 0.0
+    toward: tuple[int, ...] = ()
+    length_penalty: float = 1.0
 
 
 class Sequence:
@@ -109,13 +117,14 @@ class Sequence:
 
     @property
     def draft(self) -> tuple[int, ...]:
-        """Drafted ids that are still to be tried: a draft is tried in the first step only, and not if that broke."""
-        return () if self.steps or self.faults else self.spec.draft
+        """Drafted ids to hand to the engine: in the first step only, and not if that broke."""
+        return () if self.steps or self.faults else self.spec.draft + self.spec.draft_more
 
     @property
     def reads(self) -> int:
         """Tokens that the engine must read to take this sequence in: the source, and what is known of the target."""
-        return len(self.spec.source) + len(self.draft) + len(self.produced)
+        drafted = 0 if self.steps or self.faults else len(self.spec.draft)
+        return len(self.spec.source) + drafted + len(self.produced)
 
     @property
     def at_stake(self) -> int:

@@ -1,7 +1,7 @@
 """What a session's earlier segments came to, so that typing on, or editing, doesn't begin again from nothing.
 
-Decides: which earlier answer stands for a segment that comes again, which one drafts a segment that has grown or been
-edited, and what is forgotten when.
+Decides: which earlier answer stands for a segment that comes again, which ones are like a segment that has grown or
+been edited, and what is forgotten when.
 Must not know: texts, tensors, clocks, who runs.
 Invariants: a tenant sees its own sessions only; sessions, answers and bytes stay within their limits, and what one
 tenant keeps costs others nothing before all limits together are reached; losing any of it costs time, never
@@ -13,10 +13,15 @@ from __future__ import annotations
 from array import array
 from collections import OrderedDict
 from collections.abc import Sequence
+from heapq import nlargest
+from operator import itemgetter
 
 import msgspec
 
+from origin.core.drafts import Earlier
+
 SESSION_BYTES, ANSWER_BYTES = 300, 400  # about what each costs beside its ids
+EARLIER_MAX = 3  # answers to similar sources: a third is worth 0.3 % of the passes, more are worth nothing
 
 
 class SessionLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -41,12 +46,15 @@ class SessionLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
 
 class Way(msgspec.Struct, frozen=True):
-    """How a segment is decoded. Equal ways give equal ids."""
+    """How a segment is decoded. Equal ways give equal ids: also with a bias, because an answer leans on nothing more
+    than on itself when it comes again."""
 
     model: str
     trg_vocab_hash: str
     width: int
     target_tokens_max: int
+    bias: float = 0.0
+    length_penalty: float = 1.0
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -59,20 +67,38 @@ class Question(msgspec.Struct, frozen=True):
     source: tuple[int, ...]
 
 
+class SessionUse(msgspec.Struct):
+    """What sessions have been good for since the start.
+
+    segments: answered in one, segments_reused of them without decoding. passes: decoder passes they took; plain_passes:
+    what plain decoding of each would have taken. draft_tokens, draft_tokens_accepted: verified ids, and those that
+    stood. leaning: decoded with a bias.
+    """
+
+    segments: int = 0
+    segments_reused: int = 0
+    passes: int = 0
+    plain_passes: int = 0
+    draft_tokens: int = 0
+    draft_tokens_accepted: int = 0
+    leaning: int = 0
+
+
 class _Answer:
-    """`source` and `ids` packed: a tuple of ints takes ten times the room."""
+    """All ids packed: a tuple of ints takes ten times the room. draft: the caller's own, for `Earlier`."""
 
-    __slots__ = ("ids", "seq", "source", "way")
+    __slots__ = ("draft", "ids", "seq", "source", "way")
 
-    def __init__(self, question: Question, ids: Sequence[int]) -> None:
+    def __init__(self, question: Question, ids: Sequence[int], draft: Sequence[int]) -> None:
         self.way = question.way
         self.seq = question.seq
         self.source = _pack(question.source)
         self.ids = _pack(ids)
+        self.draft = _pack(draft)
 
     @property
     def size(self) -> int:
-        return len(self.source) + len(self.ids) + ANSWER_BYTES
+        return len(self.source) + len(self.ids) + len(self.draft) + ANSWER_BYTES
 
 
 class _Session:
@@ -108,35 +134,34 @@ class Sessions:
         session.answers.move_to_end(key)
         return tuple(_unpack(found.ids))
 
-    def draft(self, question: Question, now: float) -> tuple[int, ...]:
-        """The ids of the earlier answer whose source is most like the question's; none if none is like it enough.
+    def earlier(self, question: Question, now: float) -> tuple[Earlier, ...]:
+        """Answers to sources like the question's, EARLIER_MAX at most, the most similar first.
 
-        Any model's answer will do whose ids mean the same: an older version's too.
+        An older version's will do, too.
         """
         session = self._use(question, now)
         if session is None:
             return ()
         source = array("I", question.source)
-        best: tuple[int, int, int] | None = None
-        chosen: _Answer | None = None
-        for age, answer in enumerate(session.answers.values()):
-            if answer.way.trg_vocab_hash == question.way.trg_vocab_hash:
-                rank = (_overlap(_unpack(answer.source), source), answer.seq, age)
-                if best is None or rank > best:
-                    best, chosen = rank, answer
-        if best is None or chosen is None or best[0] < self._limits.overlap_min * len(source):
-            return ()
-        return tuple(_unpack(chosen.ids))
+        ranked = [
+            ((_overlap(_unpack(answer.source), source), answer.seq, age), answer)
+            for age, answer in enumerate(session.answers.values())
+            if _alike(answer.way, question.way)
+        ]
+        least = self._limits.overlap_min * len(source)
+        best = nlargest(EARLIER_MAX, (each for each in ranked if each[0][0] >= least), key=itemgetter(0))
+        return tuple(Earlier(tuple(_unpack(answer.ids)), tuple(_unpack(answer.draft))) for _, answer in best)
 
-    def remember(self, question: Question, ids: Sequence[int], now: float) -> None:
-        """Keep an answer that came to its own end. An earlier one to the same question makes way."""
+    def remember(self, question: Question, ids: Sequence[int], now: float, draft: Sequence[int] = ()) -> None:
+        """Keep an answer that came to its own end, and the caller's draft of it. An earlier one to the same question
+        makes way."""
         self.expire(now)
         name = (question.tenant, question.session)
         session = self._use(question, now)
         if session is None:
             session = self._sessions[name] = _Session(now)
             self._grow(name, session, SESSION_BYTES)
-        answer = _Answer(question, ids)
+        answer = _Answer(question, ids, draft)
         key = (answer.source, answer.way)
         if (old := session.answers.pop(key, None)) is not None:
             self._grow(name, session, -old.size)
@@ -199,6 +224,16 @@ class Sessions:
         del own[name[1]]
         if not own:
             del self._tenants[name[0]]
+
+
+def model_id(model: str) -> str:
+    """Of `model@version`, the model."""
+    return model.partition("@")[0]
+
+
+def _alike(old: Way, new: Way) -> bool:
+    """Whether ids mean the same: of any version of a model, but of no other, whose language may be another."""
+    return old.trg_vocab_hash == new.trg_vocab_hash and model_id(old.model) == model_id(new.model)
 
 
 def _pack(ids: Sequence[int]) -> bytes:

@@ -61,6 +61,9 @@ class Step:
                 want_alignment=spec.want_alignment,
                 n_best=spec.n_best,
                 scope=spec.tenant,
+                toward=spec.toward,
+                bias=spec.bias,
+                length_penalty=spec.length_penalty,
                 produced=tuple(newcomer.produced),
                 log_prob=newcomer.log_prob or 0.0,
             )

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from nearsay.nmt.align import align
-from nearsay.nmt.decoding import best_candidates, pad_ids, suppress
+from nearsay.nmt.decoding import best_candidates, lean, pad_ids, suppress
 from nearsay.nmt.transformer import Seq2Seq
 from nearsay.runtime.clock import Clock
 from origin.core.plan import Batch, Encode, Fault, Outcome, Result
@@ -175,6 +175,7 @@ class ModelRunner:
     def _settle_greedy(self, greedy: list[tuple[Greedy, Feed]], logits: Tensor) -> list[Outcome]:
         """logits [R, Q, V], a row each."""
         best, chosen = logits.max(-1)  # a NaN anywhere is the maximum
+        lean(logits, best, chosen, [each for row, (one, _) in enumerate(greedy) for each in one.leanings(row)])
         ids = torch.where(best.isfinite(), chosen, BROKEN).tolist()
         log_probs: list[list[float]] = [[] for _ in greedy]
         if any(running.log_prob is not None for running, _ in greedy):

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from nearsay.nmt.beam import BeamState, place_rows
 from nearsay.nmt.config import START, ModelConfig
+from nearsay.nmt.decoding import Leaning
 from nearsay.nmt.repetition import loops
 from nearsay.nmt.speculate import Draft, accept_chosen
 from nearsay.wire.messages import FinishReason
@@ -42,6 +43,9 @@ class Greedy:
         self._source_tokens = len(new.source)
         self._left = new.target_tokens_max - len(new.produced)
         self.log_prob = new.log_prob if new.want_log_prob else None
+        self._bias = new.bias
+        # What is preferred next, as long as all that was said is what was preferred.
+        self._toward = new.toward[len(self.said) :] if new.toward[: len(self.said)] == new.produced else ()
 
     def feeds(self, draft: Sequence[int]) -> list[Feed]:
         """The last id, and of the draft (a new one, or the one we have) what promises to stand and leaves room for the
@@ -51,6 +55,16 @@ class Greedy:
         self._proposed = () if self._draft is None else self._draft.propose(self.said, self._left - 1)
         return [Feed(self.slot, [*self._fed, *self._proposed])]
 
+    def leanings(self, row: int) -> list[Leaning]:
+        """What is preferred, and where, after the ids that were fed last in `row` of a pass."""
+        at = len(self._fed) - 1
+        found: list[Leaning] = []
+        for place, token in enumerate(self._toward[: len(self._proposed) + 1]):
+            found.append(Leaning(row, at + place, token, self._bias))
+            if place < len(self._proposed) and self._proposed[place] != token:
+                break
+        return found
+
     def settle(self, chosen: Sequence[int], log_probs: Sequence[float]) -> tuple[Outcome, int]:
         """chosen[i] is the id after the i-th that was fed. Returns the outcome, and how many fed ids don't stand."""
         draft = self._proposed
@@ -58,8 +72,10 @@ class Greedy:
         accepted, _ = accept_chosen(draft, chosen[known : known + len(draft) + 1])
         ids, finish = self._say(chosen[known : known + accepted + 1])
         self._fed = ids[-1:]
+        follows = self._toward[: len(ids)] == tuple(ids)
+        self._toward = self._toward[len(ids) :] if follows else ()
         if self._draft is not None:
-            self._draft.settle(len(draft), accepted)
+            self._draft.settle(chosen[known : known + len(draft)], accepted)
         if self.log_prob is not None:
             self.log_prob += sum(log_probs[known : known + accepted + 1])
         outcome = Outcome(
@@ -102,10 +118,12 @@ class Beam:
         self._rows = [Feed(new.slots[0], [START, *config.prefix_ids])]
         self._want_log_prob = new.want_log_prob
         self._n_best = new.n_best
+        self._length_penalty = new.length_penalty
         self._state = BeamState(
             len(new.slots),
             eos_id=config.eos_id,
             target_tokens_max=new.target_tokens_max,
+            length_penalty=new.length_penalty,
             forced_eos=config.forced_eos,
             prefix_tokens=len(config.prefix_ids),
         )
@@ -137,7 +155,7 @@ class Beam:
         best = found[0]
         self.said = best.ids
         length = len(best.ids) + len(self._prefix_ids) + (not best.truncated)
-        log_prob = best.score * length if self._want_log_prob else None
+        log_prob = best.score * length**self._length_penalty if self._want_log_prob else None
         finish: FinishReason = "length" if best.truncated else "stop"
         n_best = tuple(other.ids for other in found if not other.truncated) if self._n_best > 1 else ()
         return Outcome(self._sequence, best.ids, finish, encode_s=encode_s, log_prob=log_prob, n_best=n_best), []

@@ -11,7 +11,7 @@ from aiohttp import web
 from typer.testing import CliRunner
 
 from nearsay.cli.main import app
-from nearsay.cli.stats import ServiceStats, StageStats, regions_table, stats_table
+from nearsay.cli.stats import ServiceStats, StageStats, _view, regions_table, sessions_table, stats_table
 
 STATS = {
     "service": "edge",
@@ -81,6 +81,31 @@ def test_regions_are_shown_where_there_are_any() -> None:
         ("eu", "2", "4.2", "8", "0", "1", "1", "1"),
         ("us", "1", "", "5", "5", "0", "0", "0"),
     ]
+
+
+def test_sessions_have_a_table_of_their_own_once_there_are_any() -> None:
+    gauges = {
+        "sessions": 1.0,
+        "session_bytes": 2048.0,
+        "session_segments": 8.0,
+        "session_segments_reused": 2.0,
+        "session_passes": 15.0,
+        "session_plain_passes": 60.0,
+        "session_draft_tokens": 40.0,
+        "session_draft_tokens_accepted": 30.0,
+        "sources_encoded": 9.0,
+        "sources_reused": 1.0,
+    }
+    origin = ServiceStats("origin", "ready", gauges=gauges)
+    [table] = sessions_table(origin)
+    rows = {row[0]: row[1:] for row in zip(*(column.cells for column in table.columns), strict=True)}
+    assert rows["decoder passes saved"] == ("45", "75 %") and rows["drafted tokens that stood"] == ("30", "75 %")
+    assert rows["segments answered without decoding"] == ("2", "25 %")
+    assert rows["sources whose encoding was kept"] == ("1", "10 %") and rows["sessions now"] == ("1", "2 KiB")
+    assert rows["segments that lean on their last answer"] == ("0", "0 %")
+    shown = _view({"a": origin, "b": ServiceStats("edge", "ready"), "c": "no answer"}).renderables
+    assert [type(part).__name__ for part in shown] == ["Table", "Table", "Table", "Text"]
+    assert sessions_table(ServiceStats("origin", "ready")) == []
 
 
 def test_json(admin: str) -> None:

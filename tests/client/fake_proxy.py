@@ -21,7 +21,7 @@ from aiohttp import web
 from nearsay.runtime.link import LinkLimits, LinkServer, Stream
 from nearsay.runtime.tasks import Tasks
 from nearsay.wire.errors import NearsayError, from_code, http_status, title
-from nearsay.wire.messages import Hello, SegmentText, Translate, Translated, TranslatedText, Update
+from nearsay.wire.messages import Hello, SegmentText, Translate, Translated, TranslatedText, Update, WordPair
 
 STAGES_MS = {"parse": 0.1, "edge_run": 5.0}
 MODEL = "en-de-student@1"
@@ -215,7 +215,14 @@ def _translated(text: str, request: Translate) -> TranslatedText:
     segments = (whole,) if request.segments else ()
     degraded = request.tier == "origin"
     reason = "origin_unavailable" if degraded else ""
-    return TranslatedText(_capital(text, request), request.source, "edge", MODEL, segments, degraded, reason)
+    answer = TranslatedText(_capital(text, request), request.source, "edge", MODEL, segments, degraded, reason)
+    if request.stability is not None:
+        answer = msgspec.structs.replace(answer, bias=request.stability.bias or 0.0, masked=request.stability.mask)
+    if request.decoding is not None:
+        others = tuple(f"{_capital(text, request)} {number}" for number in range(request.decoding.alternatives))
+        pairs = (WordPair(0, 1, 0, 2), WordPair(0, 1, 3, 4)) if request.decoding.alignment else ()
+        answer = msgspec.structs.replace(answer, alternatives=others, alignment=pairs)
+    return answer
 
 
 def _named(struct: msgspec.Struct) -> dict[str, object]:

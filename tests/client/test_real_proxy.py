@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from nearsay.client import AsyncClient, Done, Event, Result
+from nearsay.client import AsyncClient, Decoding, Done, Event, Result, Stability
 from nearsay.runtime.service import run_service
 from nearsay.runtime.stop import Stop
 from nearsay.runtime.tasks import Tasks
@@ -50,7 +50,18 @@ async def outcome(client: AsyncClient, text: str | list[str], options: dict[str,
     return whole, events
 
 
-@pytest.mark.parametrize("options", [{}, {"segments": True, "priority": "batch"}, {"tier": "refine", "session": "s"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"segments": True, "priority": "batch"},
+        {"tier": "refine", "session": "s"},
+        {"stability": Stability(0.2, 1), "session": "s", "decoding": Decoding(alignment=True)},
+        {"decoding": Decoding(alternatives=2)},
+        {"decoding": Decoding(beam=9)},
+        {"stability": Stability(0.2), "decoding": Decoding(beam=2)},
+    ],
+)
 async def test_transports_agree(url: str, options: dict[str, object]) -> None:
     texts: list[str | list[str]] = ["hello", ["one", "two"], " \x00 ünï 🙂\r\n", "", [], "x" * 300_000]
     texts += ["reject unsupported_pair", "reject deadline_exceeded"]

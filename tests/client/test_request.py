@@ -5,6 +5,7 @@ import pytest
 
 from nearsay.client.request import DEADLINES_MS, Options, Request, make_request
 from nearsay.wire.errors import InvalidRequest
+from nearsay.wire.messages import Decoding, Stability
 
 
 def made(text: object = "hi", source: object = "en", target: object = "de", **options: object) -> Request:
@@ -27,6 +28,16 @@ def test_message_and_body_say_the_same() -> None:
     for field in ("source", "target", "tier", "priority", "session", "segments", "stream"):
         assert body[field] == getattr(message, field)
     assert (message.request_id, message.attempt) == ("r1", 2)
+
+
+def test_options_of_decoding_are_sent_only_where_they_say_something() -> None:
+    plain = msgspec.json.decode(made().body(101.0))
+    assert not {"stability", "beam", "alternatives"} & plain.keys()
+    asked = made(stability=Stability(0.2, 1), decoding=Decoding(4, 0.5, 2, True), session="s")
+    body, message = msgspec.json.decode(asked.body(101.0)), asked.message(101.0, attempt=1)
+    assert body["stability"] == {"bias": 0.2, "mask": 1} and message.stability == Stability(0.2, 1)
+    assert [body[field] for field in ("beam", "length_penalty", "alternatives", "alignment")] == [4, 0.5, 2, True]
+    assert message.decoding == Decoding(4, 0.5, 2, True)
 
 
 def test_one_text_stays_a_string() -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from edge_worker.core.join import Join, Piece
 from edge_worker.core.segmenter import Segment, Segmented
-from nearsay.wire.messages import Update
+from nearsay.wire.messages import Update, WordPair
 
 
 def source(*texts: str, gap: str = " ", tail: str = "\n") -> Segmented:
@@ -132,3 +132,18 @@ def test_untranslated_segments_give_the_source_back(texts: list[str], tail: str)
     for index, segment in enumerate(cut.segments):
         join.add(index, Piece(segment.text))
     assert join.text() == " ".join(texts) + tail
+
+
+def test_the_next_best_texts_and_word_pairs_of_the_whole() -> None:
+    join = Join(0, source("ab", "c", gap="\n"))
+    assert join.add(0, Piece("XY", alternatives=("XZ", "Z"), alignment=(WordPair(0, 2, 1, 2),)))
+    join.add(1, Piece("W", alternatives=("V",), alignment=(WordPair(0, 1, 0, 1),)))
+    assert join.alternatives() == ("XZ\nV\n", "Z\nW\n")
+    assert join.alignment() == (WordPair(0, 2, 1, 2), WordPair(3, 4, 3, 4))
+
+
+def test_no_text_is_its_own_alternative() -> None:
+    join = Join(0, source("a", "b"))
+    join.add(0, Piece("A", alternatives=("A", "C")))
+    join.add(1, Piece("B"))
+    assert join.alternatives() == ("C B\n",)

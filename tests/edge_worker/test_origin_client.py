@@ -28,8 +28,8 @@ class Origins:
     fakes: list[FakeOrigin]
     tasks: Tasks
 
-    async def submit(self, *ids: int, budget_s: float = 10.0, **options: object) -> list[int]:
-        submit = Submit("r", "m@1", "s", "t", pack_ids([*ids, 0]))
+    async def submit(self, *ids: int, budget_s: float = 10.0, session: str = "", **options: object) -> list[int]:
+        submit = Submit("r", "m@1", "s", "t", pack_ids([*ids, 0]), session=session)
         finished = await self.client.submit(submit, deadline=now() + budget_s, **options)  # type: ignore[arg-type]
         return list(unpack_ids(finished.ids))
 
@@ -44,9 +44,9 @@ async def origins(*models: list[ModelInfo], script: Script = reverse) -> AsyncIt
     """A client of one fake origin for each list of models."""
     tasks, fakes = Tasks(), [FakeOrigin(each, script) for each in models]
 
-    def peer(fake: FakeOrigin) -> Peer:
+    def peer(number: int, fake: FakeOrigin) -> Peer:
         return Peer(
-            "ws://origin/link",
+            f"ws://origin-{number}/link",
             hello=lambda: Hello("edge"),
             tasks=tasks,
             limits=LinkLimits(),
@@ -55,7 +55,7 @@ async def origins(*models: list[ModelInfo], script: Script = reverse) -> AsyncIt
             rng=random.Random(2),
         )
 
-    client = OriginClient([peer(fake) for fake in fakes], clock=now, rng=random.Random(3))
+    client = OriginClient([peer(*each) for each in enumerate(fakes)], clock=now, rng=random.Random(3))
     await client.start()
     room = Origins(client, fakes, tasks)
     try:
@@ -192,3 +192,26 @@ def test_what_is_known_of_origins() -> None:
         assert not client.ready("m@1") and not client.wants_drafts("m@1")
 
     with_origins(test, [MODEL])
+
+
+def test_a_session_stays_with_its_replica_and_sessions_spread() -> None:
+    async def main() -> None:
+        async with origins([MODEL], [MODEL], [MODEL]) as room:
+            homes = {}
+            for name in map(str, range(12)):
+                before = [len(fake.submits) for fake in room.fakes]
+                for _ in range(3):
+                    await room.submit(1, session=name)
+                grown = [len(fake.submits) - count for fake, count in zip(room.fakes, before, strict=True)]
+                assert sorted(grown) == [0, 0, 3]
+                homes[name] = grown.index(3)
+            assert len(set(homes.values())) == 3
+            lost = homes["0"]
+            await room.fakes[lost].fail()
+            await room.until(lambda: not room.client.peers[lost].ready)
+            for name, home in homes.items():
+                before = len(room.fakes[home].submits)
+                assert await room.submit(1, session=name) == [1]
+                assert (len(room.fakes[home].submits) > before) == (home != lost), "only the lost one's move"
+
+    run(main())

@@ -12,7 +12,7 @@ from nearsay.lab.virtual_loop import run
 from nearsay.runtime.link import LinkLimits, Stream
 from nearsay.text.vocab import Vocab
 from nearsay.wire.errors import DeadlineExceeded, InvalidRequest, NearsayError, Overloaded, Unavailable
-from nearsay.wire.messages import Submit, Tokens, Translated, Update, pack_ids, unpack_ids
+from nearsay.wire.messages import Decoding, Stability, Submit, Tokens, Translated, Update, pack_ids, unpack_ids
 from tests.edge_worker.room import RUN_S, STEP_S, Room, edge_room, entry, finished, now, reverse, silence
 from tests.kit.fake_engine import FakeEngine
 
@@ -178,6 +178,95 @@ def test_an_origin_that_wants_drafts_gets_them(tmp_path: Path, ids_out: bool) ->
         assert ids == expected
 
     with_room(tmp_path, test, origins=1, engine=lambda e: FakeEngine(ids_out=ids_out))
+
+
+@pytest.mark.parametrize(
+    ("fields", "drafts"),
+    [
+        ({"tier": "origin", "session": "s"}, True),
+        ({"tier": "auto", "session": "s"}, True),  # a session's requests go where its memory is
+        ({"tier": "origin"}, False),
+        ({"tier": "origin", "session": "s", "priority": "batch"}, False),
+    ],
+)
+def test_a_session_at_the_origin_takes_our_draft_along(tmp_path: Path, fields: dict[str, Any], drafts: bool) -> None:
+    async def test(room: Room) -> None:
+        await room.translate(CAT, **fields)
+        assert room.origins[0].submits[-1].draft_ids == b"", "nobody has asked for drafts yet"
+        room.origins[0].report(wants_drafts=("en-de-origin@1",))
+        await room.until(lambda: room.edge.origins.wants_drafts("en-de-origin@1"))
+        answer = await room.translate(CAT, stream=True, **fields)
+        expected = list(reversed(room.vocab.encode(CAT))) if drafts else []
+        assert list(unpack_ids(room.origins[0].submits[-1].draft_ids)) == expected
+        assert answer.translations[0].tier == "origin" and "draft" not in {update.kind for update in room.updates}
+        assert ("edge_run" in answer.stages_ms) == drafts
+
+    with_room(tmp_path, test, origins=1, engine=lambda e: FakeEngine(ids_out=True))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"decoding": Decoding(beam=9)},
+        {"decoding": Decoding(alternatives=1), "tier": "edge"},
+        {"stability": Stability(mask=-1)},
+        {"stability": Stability(0.3)},
+    ],
+)
+def test_options_are_checked_here_too_for_clients_that_come_directly(tmp_path: Path, fields: dict[str, Any]) -> None:
+    async def test(room: Room) -> None:
+        await refused(room, "invalid_request", InvalidRequest, **fields)
+
+    with_room(tmp_path, test, origins=1)
+
+
+def test_what_only_an_origin_can_do_is_done_there(tmp_path: Path) -> None:
+    async def script(stream: Stream, submit: Submit) -> None:
+        ids = list(reversed(unpack_ids(submit.src_ids)[:-1]))
+        best = [ids, ids[1:], ids[2:]]
+        await stream.finish(finished(ids, submit, n_best=tuple(map(pack_ids, best))[: submit.n_best], bias=submit.bias))
+
+    two = f"{CAT}.\n\n{CAT}"
+
+    async def test(room: Room) -> None:
+        (text,) = (await room.translate(two, decoding=Decoding(4, 0.5, 2))).translations
+        assert text.tier == "origin" and len(text.alternatives) == 2
+        submit = room.origins[0].submits[-1]
+        assert (submit.beam, submit.length_penalty, submit.n_best, submit.bias) == (4, 0.5, 3, 0.0)
+        (text,) = (await room.translate(two, session="s", stability=Stability(0.4, 1), stream=True)).translations
+        assert sorted(submit.bias for submit in room.origins[0].submits[-2:]) == [0.0, 0.4], "the finished one is plain"
+        assert (text.bias, text.masked) == (0.4, 1) and text.alternatives == ()
+        shown = {update.segment: update.text for update in room.updates}
+        assert shown[0] == room.reversed_ids(f"{CAT}.") and text.text == f"{shown[0]}\n\n{shown[1]}"
+        whole = await room.text(two, tier="origin")
+        assert whole.startswith(text.text) and len(whole.split()) == len(text.text.split()) + 1
+
+    with_room(tmp_path, test, origins=1, script=script)
+
+
+def test_a_busy_edge_makes_no_session_wait_for_a_draft(tmp_path: Path) -> None:
+    async def test(room: Room) -> None:
+        room.origins[0].report(wants_drafts=("en-de-origin@1",))
+        await room.until(lambda: room.edge.origins.wants_drafts("en-de-origin@1"))
+        await room.translate(CAT, tier="origin", session="s")
+        assert room.origins[0].submits[-1].draft_ids == b"" and room.engines["en-de"].batches == []
+
+    with_room(tmp_path, test, origins=1, config={"segment": {"draft_ms_max": 0.001}})
+
+
+def test_a_sessions_draft_stands_labelled_when_its_origin_fails(tmp_path: Path) -> None:
+    async def shed(_: Stream, __: Submit) -> None:
+        raise Overloaded
+
+    async def test(room: Room) -> None:
+        room.origins[0].report(wants_drafts=("en-de-origin@1",))
+        await room.until(lambda: room.edge.origins.wants_drafts("en-de-origin@1"))
+        room.origins[0].script = shed
+        (text,) = (await room.translate(CAT, session="s")).translations
+        assert (text.tier, text.degraded_reason, text.text) == ("edge", "overloaded", room.reversed_ids(CAT))
+        assert len(room.engines["en-de"].batches) == 1, "the draft is the answer: nothing runs twice"
+
+    with_room(tmp_path, test, origins=1, engine=lambda e: FakeEngine(ids_out=True))
 
 
 def test_a_draft_of_another_vocabulary_is_encoded_again(tmp_path: Path) -> None:

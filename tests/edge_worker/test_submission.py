@@ -6,12 +6,15 @@ from pathlib import Path
 import pytest
 
 from edge_worker.core.join import Piece
+from edge_worker.core.segmenter import Segment
 from edge_worker.models import OriginModel
-from edge_worker.submission import decoded, growing, submission
+from edge_worker.submission import answered, growing, submission
 from nearsay.text.vocab import Vocab
 from nearsay.wire.errors import InternalError
-from nearsay.wire.messages import Finished, ModelInfo, Translate, pack_ids, unpack_ids
+from nearsay.wire.messages import Decoding, Finished, ModelInfo, Translate, WordPair, pack_ids, unpack_ids
 from tests.kit.tiny_vocab import make_tiny_vocab
+
+SEGMENT = Segment(0, 11, "the cat sat", "")
 
 
 @pytest.fixture
@@ -24,7 +27,7 @@ def test_a_submission_names_model_vocabularies_and_prefix(model: OriginModel) ->
     request = Translate(
         "r9", ("x",), "en", "de", priority="batch", tenant="t", session="s", attempt=2, traceparent="tp"
     )
-    submit = submission(request, model, [5, 6], [8], 99)
+    submit = submission(request, model, [5, 6], [8], target_tokens_max=99)
     assert list(unpack_ids(submit.src_ids)) == [5, 6, model.source.eos_id] and list(unpack_ids(submit.draft_ids)) == [8]
     assert (submit.model, submit.src_vocab_hash, submit.trg_vocab_hash, submit.prefix_ids) == (
         "m@2",
@@ -34,6 +37,37 @@ def test_a_submission_names_model_vocabularies_and_prefix(model: OriginModel) ->
     )
     assert (submit.request_id, submit.priority, submit.tenant, submit.session) == ("r9", "batch", "t", "s")
     assert (submit.attempt, submit.traceparent, submit.target_tokens_max) == (2, "tp", 99)
+
+
+def test_how_to_decode_is_passed_on(model: OriginModel) -> None:
+    asked = Translate("r", ("x",), "en", "de", decoding=Decoding(5, 0.6, 3, True))
+    submit = submission(asked, model, [5], [], target_tokens_max=9)
+    assert (submit.beam, submit.length_penalty, submit.n_best, submit.want_alignment) == (5, 0.6, 4, True)
+    plain = submission(Translate("r", ("x",), "en", "de"), model, [5], [], target_tokens_max=9, bias=0.3)
+    assert (plain.beam, plain.length_penalty, plain.n_best, plain.want_alignment, plain.bias) == (0, 1.0, 1, False, 0.3)
+    most = submission(
+        Translate("r", ("x",), "en", "de", decoding=Decoding(alternatives=8)), model, [5], [], target_tokens_max=9
+    )
+    assert most.n_best == 8
+
+
+def test_an_answer_with_its_alternatives_and_word_pairs(model: OriginModel) -> None:
+    vocab = model.target
+    ids, other = vocab.encode("the cat"), vocab.encode("the mat")
+    at = [0] * (len(vocab.encode("the"))) + [len(ids) - 1] * (len(ids) - len(vocab.encode("the")))
+    finished = Finished(
+        pack_ids(ids),
+        "stop",
+        "m@2",
+        {},
+        0.0,
+        alignment=tuple(at),
+        n_best=tuple(map(pack_ids, (ids, other, other))),
+        bias=0.2,
+    )
+    piece = answered(finished, model, Segment(0, 7, "the cat", ""), ids)
+    assert (piece.text, piece.alternatives, piece.bias) == ("the cat", ("the mat",), 0.2)
+    assert piece.alignment == (WordPair(0, 3, 0, 3), WordPair(4, 7, 4, 7))
 
 
 def test_text_only_grows(model: OriginModel) -> None:
@@ -53,4 +87,7 @@ def test_text_only_grows(model: OriginModel) -> None:
 @pytest.mark.parametrize(("ids", "reason"), [([5], "failed"), ([5], "cancelled"), ([99_999], "stop")])
 def test_only_a_proper_end_is_text(model: OriginModel, ids: list[int], reason: str) -> None:
     with pytest.raises(InternalError):
-        decoded(Finished(pack_ids(ids), reason, "m@2", {}, 0.0), model)  # type: ignore[arg-type]
+        answered(Finished(pack_ids(ids), reason, "m@2", {}, 0.0), model, SEGMENT, [])  # type: ignore[arg-type]
+    good = Finished(pack_ids([5]), "stop", "m@2", {}, 0.0, n_best=(pack_ids([99_999]),))
+    with pytest.raises(InternalError):
+        answered(good, model, SEGMENT, [])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from nearsay.nmt.config import START
 from nearsay.nmt.decoding import best_ids, greedy, start
-from nearsay.nmt.speculate import FRUITLESS_MAX, Accepted, Draft, accept, accept_chosen
+from nearsay.nmt.speculate import FRUITLESS_MAX, Draft, accept_chosen
 from tests.nmt.tiny import VARIANTS, sources, tiny_model
 
 IDS = st.lists(st.integers(0, 5), max_size=8)
@@ -19,13 +19,6 @@ def test_longest_agreeing_prefix_and_the_next_choice(draft: list[int], chosen: l
     length, bonus = accept_chosen(draft, chosen)
     assert draft[:length] == chosen[:length] and bonus == chosen[length]
     assert length == len(draft) or draft[length] != chosen[length]
-
-
-def test_logits() -> None:
-    logits = torch.nn.functional.one_hot(torch.tensor([4, 2, 3, 1]), 6).float()
-    assert accept([4, 2, 5], logits) == Accepted(2, 3)
-    assert accept([4, 2, 3], logits) == Accepted(3, 1)
-    assert accept([], logits) == Accepted(0, 4)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -55,9 +48,13 @@ def test_any_draft_leads_to_the_greedy_translation(variant: str, wrong_at: int) 
 
 
 class Model:
-    """Says `truth`, whatever is drafted: what a pass over a proposal chooses, and how many passes it took."""
+    """Says `truth`, whatever is drafted: what a pass over a proposal chooses, and how many passes it took.
 
-    def __init__(self, truth: list[int], draft: list[int]) -> None:
+    Behind a wrong id it chooses as was proposed, or, if it is `sure`, as if the id had been right.
+    """
+
+    def __init__(self, truth: list[int], draft: list[int], *, sure: bool = False) -> None:
+        self.sure = sure
         self.truth = [*truth, EOS]
         self.draft = Draft(draft, EOS)
         self.said: list[int] = []
@@ -70,7 +67,8 @@ class Model:
             assert len(proposed) <= room
             chosen = self.truth[len(self.said) :]
             length, bonus = accept_chosen(proposed, chosen)
-            self.draft.settle(len(proposed), length)
+            behind = chosen[length + 1 :] if self.sure else proposed[length + 1 :]
+            self.draft.settle([*chosen[: length + 1], *behind][: len(proposed)], length)
             self.said += [*proposed[:length], bonus]
             self.passes += 1
             self.fed += 1 + len(proposed)
@@ -119,6 +117,27 @@ def test_one_wrong_word() -> None:
         assert model.passes <= 6
 
 
+def test_a_second_wrong_word_is_put_right_by_the_pass_over_the_first() -> None:
+    truth = [*range(1, 41)]
+    draft = [*truth[:5], 99, *truth[6:10], 98, *truth[11:20], 97, *truth[21:]]
+    stubborn, sure = Model(truth, draft), Model(truth, draft, sure=True)
+    stubborn.run()
+    sure.run()
+    assert stubborn.passes == 6 and sure.passes == 3
+
+
+@given(WORDS, WORDS, WORDS)
+def test_whatever_is_chosen_behind_a_wrong_word(truth: list[int], draft: list[int], chosen: list[int]) -> None:
+    """Ends within the proposal, fewer choices than ids: nothing is proposed that must not be, and the truth is said."""
+    model = Model(truth, [*draft, EOS, *truth], sure=True)
+    proposed = model.draft.propose([], 30)
+    if proposed and proposed[0] != [*truth, EOS][0]:
+        model.draft.settle([[*truth, EOS][0], *chosen, EOS, EOS][: len(proposed)], 0)
+        model.said = [[*truth, EOS][0]]
+    model.run()
+    assert model.said == model.truth and model.passes <= len(model.truth)
+
+
 def test_a_moved_clause_is_found_again() -> None:
     first, second = list(range(1, 20)), list(range(30, 50))
     model = Model([*first, *second], [*second, *first])
@@ -150,4 +169,4 @@ def test_no_end_is_ever_proposed(truth: list[int], first: list[int], second: lis
     while (proposed := model.draft.propose(model.said, 30)) and model.said != truth:
         assert EOS not in proposed
         model.said = truth[: len(model.said) + 1]
-        model.draft.settle(len(proposed), 0)
+        model.draft.settle(proposed, 0)

@@ -107,7 +107,11 @@ async def test_reuse_shows_in_the_stats(pair_folder: Path) -> None:
     assert counters["sequences{reason=session}"] > 0
     assert counters["drafted_sequences{source=session}"] > 0
     assert gauges["sources_encoded"] == 2 * len(typed) and gauges["sources_reused"] >= len(typed)
-    assert gauges["sessions"] == 1 and gauges["session_bytes"] > 0
+    assert gauges["sessions"] == 1 and gauges["session_bytes"] > 0 and gauges["past_answers_bytes"] > 0
+    assert gauges["session_segments"] > gauges["session_segments_reused"] == counters["sequences{reason=session}"]
+    assert 0 < gauges["session_passes"] < gauges["session_plain_passes"] and gauges["session_leaning"] == 0
+    assert 0 < gauges["session_draft_tokens_accepted"] <= gauges["session_draft_tokens"]
+    assert counters["drafted_sequences{source=past}"] > 0
     lengths = [
         value for name, value in gauges.items() if name.startswith("accept_length{") and "source=session" in name
     ]

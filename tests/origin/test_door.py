@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nearsay.wire.errors import NearsayError
 from nearsay.wire.messages import pack_ids
+from origin.core.past_answers import PastAnswers
 from origin.core.sessions import SessionLimits, Sessions
-from origin.door import Door, question_of
+from origin.door import Door, past_key, question_of
 from tests.origin.build import EOS, model, submit
 
 
@@ -71,6 +73,13 @@ def test_defaults_of_the_model_and_bounds_of_the_origin() -> None:
         ({"n_best": 9}, "invalid_request"),
         ({"n_best": 3, "beam": 2}, "invalid_request"),
         ({"session": "s" * 257}, "invalid_request"),
+        ({"bias": 1.0}, "invalid_request"),
+        ({"bias": -0.1}, "invalid_request"),
+        ({"bias": float("nan")}, "invalid_request"),
+        ({"bias": 0.1, "beam": 2}, "invalid_request"),
+        ({"bias": 0.1, "n_best": 2}, "invalid_request"),
+        ({"length_penalty": -0.1}, "invalid_request"),
+        ({"length_penalty": float("nan")}, "invalid_request"),
         ({"budget_ms": 0.0}, "deadline_exceeded"),
         ({"budget_ms": float("nan")}, "deadline_exceeded"),
     ],
@@ -112,17 +121,20 @@ def test_several_best_take_a_beam_that_holds_them() -> None:
     assert (spec.width, spec.n_best, spec.want_alignment) == (4, 2, True)
 
 
-def test_a_sessions_earlier_answer_drafts_alone_or_behind_the_callers() -> None:
+def test_a_sessions_earlier_answer_drafts_alone_or_with_the_callers() -> None:
     sessions = Sessions(SessionLimits())
     door = Door(budget_ms_max=60_000.0, count_draft=lambda _: None, sessions=sessions)
     door.open([model(target_tokens_max=6, slots=8)])
-    first = submit((5, 6, EOS), session="s", tenant="t")
-    sessions.remember(question_of(first, door.admit(first, 1, 0.0)), tuple(range(1, 8)), 0.0)
+    first = submit((5, 6, EOS), session="s", tenant="t", draft_ids=pack_ids([1, 2, 9]))
+    spec = door.admit(first, 1, 0.0)
+    assert (spec.draft, spec.draft_more, spec.draft_source) == ((1, 2, 9), (), "edge")
+    sessions.remember(question_of(first, spec), tuple(range(1, 8)), 0.0, spec.caller_draft)
     grown = (5, 6, 7, EOS)
     spec = door.admit(submit(grown, session="s", tenant="t"), 2, 1.0)
     assert (spec.draft, spec.draft_source) == ((1, 2, 3, 4, 5, 6), "session")  # as long as the target may be
-    spec = door.admit(submit(grown, session="s", tenant="t", draft_ids=pack_ids([9])), 3, 1.0)
-    assert (spec.draft, spec.draft_source) == ((9, EOS, 1, 2, 3, 4), "edge")  # the caller's first
+    spec = door.admit(submit(grown, session="s", tenant="t", draft_ids=pack_ids([8, 2, 9])), 3, 1.0)
+    assert (spec.draft, spec.draft_source) == ((8, 2, 3, 4, 5, 6), "merged")  # its 8 for 1 since then, our 3 for 9
+    assert spec.draft_more == (EOS, 8, 2, 9, EOS, 1, 2, 3, 4, 5, 6)
     none: list[dict[str, object]] = [
         {"session": "s", "tenant": "u"},
         {"session": "x", "tenant": "t"},
@@ -130,6 +142,49 @@ def test_a_sessions_earlier_answer_drafts_alone_or_behind_the_callers() -> None:
         {"session": "s", "tenant": "t", "beam": 2},
     ]
     assert [door.admit(submit(grown, **fields), 4, 1.0).draft for fields in none] == [()] * 4
+
+
+def test_a_bias_leans_on_the_sessions_answer_to_the_most_similar_source() -> None:
+    sessions = Sessions(SessionLimits())
+    door = Door(budget_ms_max=60_000.0, count_draft=lambda _: None, sessions=sessions)
+    door.open([model(slots=8, beam=4)])
+    first = submit((5, 6, EOS), session="s", bias=0.3)
+    spec = door.admit(first, 1, 0.0)
+    assert (spec.bias, spec.toward, spec.width) == (0.0, (), 1), "nothing to lean on, but no beam either"
+    sessions.remember(question_of(first, spec), (7, 8), 0.0)
+    grown = door.admit(submit((5, 6, 9, EOS), session="s", bias=0.3), 2, 0.0)
+    assert (grown.bias, grown.toward, grown.draft) == (0.3, (7, 8), (7, 8))
+    for other in ({"session": "t", "bias": 0.3}, {"session": "s"}, {"bias": 0.3}):
+        spec = door.admit(submit((5, 6, 9, EOS), **other), 3, 0.0)
+        assert (spec.bias, spec.toward) == (0.0, ())
+
+
+def test_what_was_decoded_in_another_way_does_not_answer() -> None:
+    sessions = Sessions(SessionLimits())
+    door = Door(budget_ms_max=60_000.0, count_draft=lambda _: None, sessions=sessions)
+    door.open([model(slots=8)])
+    asked = submit((5, 6, EOS), session="s", bias=0.3)
+    sessions.remember(question_of(asked, door.admit(asked, 1, 0.0)), (7, 8), 0.0)
+    for fields, answer in (({"bias": 0.3}, (7, 8)), ({}, None), ({"beam": 2}, None), ({"length_penalty": 0.5}, None)):
+        again = submit((5, 6, EOS), session="s", **fields)
+        assert sessions.answer(question_of(again, door.admit(again, 2, 0.0)), 0.0) == answer
+
+
+def test_the_answer_of_an_older_version_drafts_the_same_source_of_the_same_tenant() -> None:
+    past = PastAnswers(1 << 20)
+    door = Door(budget_ms_max=60_000.0, count_draft=lambda _: None, past=past)
+    old, new = model(slots=8), model(slots=8)
+    new = msgspec.structs.replace(new, info=msgspec.structs.replace(new.info, version="2"))
+    door.open([old])
+    asked = submit((5, 6, EOS), tenant="t")
+    past.remember(past_key(asked, door.admit(asked, 1, 0.0)), (7, 8))
+    door.open([new])  # as a swap does
+    spec = door.admit(submit((5, 6, EOS), tenant="t", model="m@2", draft_ids=pack_ids([9])), 2, 0.0)
+    assert (spec.draft, spec.draft_more, spec.draft_source) == ((7, 8), (EOS, 9), "past")
+    others = [{"tenant": "u"}, {"source": (5, EOS)}, {"tenant": "t", "beam": 2}]
+    for fields in others:
+        source = fields.pop("source", (5, 6, EOS))
+        assert door.admit(submit(source, model="m@2", **fields), 3, 0.0).draft == ()  # type: ignore[arg-type]
 
 
 @given(src=st.binary(max_size=40), draft=st.binary(max_size=60), beam=st.integers(), limit=st.integers())
@@ -141,5 +196,9 @@ def test_anything_is_admitted_whole_or_refused_by_code(src: bytes, draft: bytes,
         assert error.code in ("invalid_request", "source_too_long")
     else:
         assert 1 <= len(spec.source) <= 8 and spec.source[-1] == EOS and max(spec.source) < 100
-        assert len(spec.draft) <= spec.target_tokens_max <= 6 and all(i < 100 for i in spec.draft)
+        assert (
+            len(spec.draft) <= spec.target_tokens_max <= 6
+            and spec.draft_more == ()
+            and all(i < 100 for i in spec.draft)
+        )
         assert 1 <= spec.width <= 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from origin.core.draft_len import ACCEPT_LENGTHS, DRIFT, EDGE, SESSION, DraftRule, DraftRules
+from origin.core.draft_len import ACCEPT_LENGTHS, DRIFT, EDGE, DraftRule, DraftRules
 from origin.core.plan import Outcome
 from origin.core.sequence import Sequence
 from tests.origin.build import model, outcome_of_all, scheduler, spec
@@ -54,7 +54,7 @@ def test_models_and_sources_are_apart() -> None:
         bad.produced, bad.steps, bad.drafted = [5] * 9, 10, 40
         rules.note_end(bad)
     assert not rules.pay("a@1", EDGE, 0)
-    assert rules.pay("a@1", SESSION, 0) and rules.pay("b@1", EDGE, 0)
+    assert rules.pay("a@1", "session", 0) and rules.pay("b@1", EDGE, 0)
     assert not rules.pay("b@1", EDGE, 17)
 
 

@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from origin.core.sessions import ANSWER_BYTES, SESSION_BYTES, Question, SessionLimits, Sessions, Way
+from origin.core.drafts import Earlier
+from origin.core.sessions import (
+    ANSWER_BYTES,
+    EARLIER_MAX,
+    SESSION_BYTES,
+    Question,
+    SessionLimits,
+    Sessions,
+    Way,
+)
 
 WAY = Way("m@1", "trg", 1, 256)
 SIZE = ANSWER_BYTES + 4 * (3 + 1)  # of an answer with a source of three ids and a target of one
@@ -32,32 +41,39 @@ def test_what_was_answered_before_is_answered_again_for_the_same_question_only()
     s.check()
 
 
-def test_the_most_similar_source_drafts_the_newest_among_equals() -> None:
+def earlier(s: Sessions, question: Question) -> list[tuple[int, ...]]:
+    return [answer.ids for answer in s.earlier(question, 0.0)]
+
+
+def test_the_most_similar_sources_come_first_the_newest_among_equals() -> None:
     s = Sessions(SessionLimits(overlap_min=0.5))
     s.remember(ask((1, 2, 3, 0)), (11,), 0.0)
-    s.remember(ask((1, 2, 9, 4, 0)), (12,), 0.0)
+    s.remember(ask((1, 2, 9, 4, 0)), (12,), 0.0, draft=(9, 9))
     s.remember(ask((1, 2, 8, 0), seq=2), (13,), 0.0)
     s.remember(ask((1, 2, 7, 0), seq=1), (14,), 0.0)
-    assert s.draft(ask((1, 2, 3, 4, 0)), 0.0) == (12,)  # all but the 9
-    assert s.draft(ask((1, 2, 6, 0)), 0.0) == (13,)  # equally near: the latest request's
-    assert s.draft(ask((20, 21, 22, 23, 0)), 0.0) == ()
-    assert s.draft(ask((1, 2, 3, 4, 0), tenant="other"), 0.0) == ()
+    s.remember(ask((1, 30, 31, 32, 0)), (15,), 0.0)
+    first = s.earlier(ask((1, 2, 3, 4, 0)), 0.0)[0]
+    assert first == Earlier((12,), draft=(9, 9))  # all but the 9
+    found = earlier(s, ask((1, 2, 6, 0)))  # the first four are equally near
+    assert found[:2] == [(13,), (14,)] and len(found) == EARLIER_MAX
+    assert earlier(s, ask((20, 21, 22, 23, 0))) == []
+    assert earlier(s, ask((1, 2, 3, 4, 0), tenant="other")) == []
 
 
 def test_an_older_version_with_the_same_vocabulary_drafts_but_does_not_answer() -> None:
     s = Sessions(SessionLimits())
     s.remember(ask((5, 6, 0)), (7, 8), 0.0)
-    newer, foreign = Way("m@2", "trg", 1, 256), Way("m@2", "other", 1, 256)
+    newer, foreign, language = (Way(*who, 1, 256) for who in (("m@2", "trg"), ("m@2", "other"), ("n@1", "trg")))
     assert s.answer(ask((5, 6, 0), way=newer), 0.0) is None
-    assert s.draft(ask((5, 6, 0), way=newer), 0.0) == (7, 8)
-    assert s.draft(ask((5, 6, 0), way=foreign), 0.0) == ()
+    assert earlier(s, ask((5, 6, 0), way=newer)) == [(7, 8)]
+    assert earlier(s, ask((5, 6, 0), way=foreign)) == earlier(s, ask((5, 6, 0), way=language)) == []
 
 
 @pytest.mark.parametrize(("share", "drafted"), [(0.6, True), (0.61, False)])
 def test_the_least_overlap(share: float, drafted: bool) -> None:
     s = Sessions(SessionLimits(overlap_min=share))
     s.remember(ask((1, 2, 8, 9, 0)), (7,), 0.0)
-    assert bool(s.draft(ask((1, 2, 3, 4, 0)), 0.0)) == drafted  # 3 of 5
+    assert bool(earlier(s, ask((1, 2, 3, 4, 0)))) == drafted  # 3 of 5
 
 
 def test_a_session_expires_at_its_time_and_use_keeps_it() -> None:
@@ -140,11 +156,11 @@ def test_any_history_keeps_the_bounds_and_tenants_apart(
         question = ask(source, tenant=tenant, session=session)
         marked = (ord(tenant), ord(session), *source)
         if call == "remember":
-            s.remember(question, marked, now)
+            s.remember(question, marked, now, draft=source)
         elif call == "answer":
             assert s.answer(question, now) in (None, marked)
         elif call == "draft":
-            assert s.draft(question, now)[:2] in ((), marked[:2])
+            assert all(found.ids[:2] == marked[:2] for found in s.earlier(question, now))
         else:
             s.expire(now)
         s.check()

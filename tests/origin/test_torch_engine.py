@@ -417,6 +417,21 @@ def test_the_n_best_are_those_of_beam_search(name: str) -> None:
     assert ended[one].n_best == ()
 
 
+@pytest.mark.parametrize("penalty", [0.0, 0.5, 2.0])
+def test_the_length_penalty_of_a_request(penalty: float) -> None:
+    model = MODELS["attention"]
+    origin = tiny.Origin(model, slots=8)
+    numbers = [origin.submit(s, width=4, length_penalty=penalty, want_log_prob=True) for s in SOURCES[:6]]
+    plain = [origin.submit(source, width=4) for source in SOURCES[:6]]
+    ended = origin.finish()
+    for number, source, (best,) in zip(
+        numbers, SOURCES, beam_search(model, SOURCES[:6], width=4, length_penalty=penalty), strict=False
+    ):
+        assert ended[number].ids == best.ids
+        assert ended[number].log_prob == pytest.approx(log_prob(model, source, ended[number]), abs=1e-3)
+    assert [ended[number].ids for number in numbers] != [ended[number].ids for number in plain]
+
+
 def test_a_loop_ends_as_too_long_and_at_the_same_id_drafted_or_not() -> None:
     """A target made of one id, over and over, from a source that can't explain it."""
     model = tiny.model(target_tokens_max=200)

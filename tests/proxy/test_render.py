@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import orjson
 
-from nearsay.wire.messages import SegmentText, Translated, TranslatedText, Update
+from nearsay.wire.messages import SegmentText, Translated, TranslatedText, Update, WordPair
 from proxy import render
 
 from .test_catalogue import CATALOGUE
@@ -43,6 +43,24 @@ def test_the_answer() -> None:
         "region": "eu",
         "routing": "v1@abc",
     }
+
+
+def test_what_was_asked_for_besides() -> None:
+    answer = TranslatedText(
+        "Ja", "en", "origin", "m@1", bias=0.2, masked=1, alternatives=("Jawohl",), alignment=(WordPair(0, 3, 0, 2),)
+    )
+    assert orjson.loads(render.translations(Translated((answer,), {}, 1.0))) == [
+        {
+            "text": "Ja",
+            "source": "en",
+            "tier": "origin",
+            "model": "m@1",
+            "bias": 0.2,
+            "masked": 1,
+            "alternatives": ["Jawohl"],
+            "alignment": [[0, 3, 0, 2]],
+        }
+    ]
 
 
 def test_an_update() -> None:
