@@ -94,7 +94,7 @@ def test_what_is_done_is_not_done_again(models: Path) -> None:
     async def main() -> tuple[int, int]:
         async with world(models, 3, edges=2, origins=0, attempts=STUBBORN) as made:
             made.slow = dict.fromkeys(range(2), 4.0)
-            engines = [edge._shelf.models[0].engine for edge in made.edges]
+            engines = [edge._shelf.models[0]._lane.engine for edge in made.edges]
             warm_up = sum(map(len, engines[0].batches))  # type: ignore[attr-defined]
             reader, text = Reader(), text_of(0) + text_of(1)  # more than a batch
             request = made.tasks.spawn(made.translate(text, tier="edge", emit=reader.emit), name="request")
