@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from edge_worker.models import LOOKS_MAX
+from nearsay.lab.virtual_loop import run
 from nearsay.runtime.link import Stream
 from nearsay.runtime.model_admin import ModelsReport
 from nearsay.text.engine import LocalInput
@@ -20,7 +21,6 @@ from nearsay.wire.errors import InvalidRequest, NearsayError, Unavailable
 from nearsay.wire.messages import ModelInfo, Submit
 from tests.edge_worker.room import RUN_S, Room, edge_room, entry, reverse
 from tests.kit.fake_engine import FakeEngine
-from nearsay.lab.virtual_loop import run
 
 CAT = "the cat sat on the mat"
 
