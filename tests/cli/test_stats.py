@@ -36,8 +36,9 @@ def admin() -> Iterator[str]:
     urls: queue.Queue[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = queue.Queue()
 
     async def serve() -> None:
-        async def stats(_: web.Request) -> web.Response:
-            return web.json_response(STATS)
+        async def stats(request: web.Request) -> web.Response:
+            refused = request.headers.get("Authorization", "Bearer a4") != "Bearer a4"
+            return web.Response(status=401) if refused else web.json_response(STATS)
 
         application = web.Application()
         application.add_routes([web.get("/stats", stats)])
@@ -76,11 +77,13 @@ def test_regions_are_shown_where_there_are_any() -> None:
         "region_turns{region=eu,turn=returned}": 1.0,
     }
     gauges = {"region_rtt_ms{region=eu}": 4.25, "region_edges_up{region=eu}": 2.0, "region_edges_up{region=us}": 1.0}
-    [table] = regions_table(ServiceStats("proxy", "ready", counters=counters, gauges=gauges))
-    assert list(zip(*(column.cells for column in table.columns), strict=True)) == [
-        ("eu", "2", "4.2", "8", "0", "1", "1", "1"),
-        ("us", "1", "", "5", "5", "0", "0", "0"),
-    ]
+    of_processes = {name[:-1] + f",worker={worker}}}": value for name, value in gauges.items() for worker in (1, 12)}
+    for told in (gauges, of_processes):
+        [table] = regions_table(ServiceStats("proxy", "ready", counters=counters, gauges=told))
+        assert list(zip(*(column.cells for column in table.columns), strict=True)) == [
+            ("eu", "2", "4.2", "8", "0", "1", "1", "1"),
+            ("us", "1", "", "5", "5", "0", "0", "0"),
+        ]
 
 
 def test_sessions_have_a_table_of_their_own_once_there_are_any() -> None:
@@ -112,6 +115,12 @@ def test_json(admin: str) -> None:
     result = CliRunner().invoke(app, ["stats", "--json", "--admin", f"{admin}/"])
     assert result.exit_code == 0
     assert json.loads(result.stdout)[f"{admin}/"]["counters"] == STATS["counters"]
+
+
+def test_the_secret_is_shown(admin: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert CliRunner().invoke(app, ["stats", "--admin", admin, "--admin-secret", "a4"]).exit_code == 0
+    monkeypatch.setenv("NEARSAY_ADMIN_SECRET", "wrong")
+    assert "HTTP 401" in CliRunner().invoke(app, ["stats", "--admin", admin]).stdout
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "nonsense"])

@@ -30,3 +30,11 @@ def test_every_move(start: State, to: State) -> None:
 
 def test_states_only_go_forward() -> None:
     assert all(STATES.index(to) > STATES.index(start) for start, moves in MOVES.items() for to in moves)
+
+
+def test_what_stops_in_the_course_of_an_end_is_no_failure() -> None:
+    lifecycle = Lifecycle()
+    lifecycle.move("ready")
+    lifecycle.move("draining")
+    lifecycle.fail("the engine has stopped")
+    assert lifecycle.failure == ""
