@@ -36,8 +36,10 @@ class Lifecycle:
             callback(to)
 
     def fail(self, reason: str) -> None:
-        """It can't go on: drain, then end with a failure, for whoever supervises the process to start it again."""
-        self.failure = self.failure or reason
+        """It can't go on: drain, then end with a failure, for whoever supervises the process to start it again. Nothing
+        happens to one that is ending anyhow."""
+        if self.state in ("starting", "ready"):
+            self.failure = reason
         if self.state == "ready":
             self.move("draining")
 
