@@ -130,6 +130,14 @@ async def test_a_service_that_can_not_go_on_drains() -> None:
         assert service.demo.lifecycle.failure == "it broke"
 
 
+async def test_what_breaks_while_a_service_ends_is_no_failure() -> None:
+    async with running(Demo()) as service:
+        service.stop.ask()
+        await asyncio.wait_for(service.task, TIMEOUT_S)
+        service.demo.lifecycle.fail("the engine has stopped")
+        assert service.demo.lifecycle.failure == ""
+
+
 async def test_it_says_that_it_is_ready_in_one_line_of_json() -> None:
     async with running(Demo()) as service:
         assert service.line["service"] == "demo" and service.line["state"] == "ready"
