@@ -171,7 +171,9 @@ class TranslateService:
 
         while True:
             permit = await self._gate.enter(attempts, route)
-            first, late_s = attempt(permit), permit.endpoint.pool.late_s(work, permit.began)
+            first, late_s = attempt(permit), None
+            if len(route.allowed()) > 1:  # there is somewhere else to go
+                late_s = permit.endpoint.pool.late_s(work, permit.began)
             try:
                 answer, winner = await race(first, second, late_s, self._tasks)
             except NearsayError as error:

@@ -73,6 +73,9 @@ def forward(features: Features, fleet: Fleet, now: float) -> Decision:
     """Where a request goes, and what comes after that. Never raises."""
     known, spill = fleet.class_of(features), fleet.config.spill
     options, refused = _survey(features, known, spill, now)
+    if len(fleet.regions) == 1 and options and options[0].grade in ("open", "busy"):  # there is nothing to weigh
+        why: Why = "cheapest" if features.priority == "batch" else "fastest"
+        return Decision(tuple(options), why, options[0].region, refused, known.restricted)
     refused |= known.barred
     home = _home(features, known, options, refused, spill)
     if not options:
