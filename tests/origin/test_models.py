@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -153,13 +154,20 @@ async def test_a_sequence_of_the_old_model_comes_to_its_end(tmp_path: Path, monk
     async with running(origin(tmp_path)) as service:
         (old,) = models_of(service)
         loop = service.origin.engine_loop
-        monkeypatch.setattr(loop.scheduler, "plan", lambda _: Plan())
+        swapped = threading.Event()
+
+        def held_up(_: float) -> Plan:
+            swapped.wait(0.01)  # or the engine's thread would take the interpreter from the one that loads
+            return Plan()
+
+        monkeypatch.setattr(loop.scheduler, "plan", held_up)
         stream = await service.peer.open(question(old))
         await turns(lambda: len(loop.scheduler) == 1)
         publish(tmp_path / "en-de", 2)
         _, report = await service.reload()
         assert standing(report) == {"tiny-de@2": "serving", "tiny-de@1": "draining"}
         monkeypatch.undo()
+        swapped.set()
         finished = await stream.receive()
         assert isinstance(finished, Finished)
         assert (finished.model, tuple(unpack_ids(finished.ids))) == ("tiny-de@1", tiny.plain(one, SOURCE))
